@@ -17,12 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from knee.data.foreign import Result
-from knee.data.search_folder import SearchFolder
-from knee.find.generator import GRACE_S, Generator, System
+from knee.data.outputs import SearchFolder
+from knee.find.generator import Generator
 from knee.find.knees import BEYOND, KneeTarget, knee_of
 from knee.find.search import REPETITIONS_MIN, Search
-from knee.find.template import Template
+from knee.generators.runner import GRACE_S, System
 from knee.lab.hosts.local import LocalHost
+from knee.spec.template import Template
 from knee.stats.intervals import client_count, clients_between
 
 SECONDS, BUDGET_S, PRECISION, TIMES_MAX = 3, 3600.0, 0.05, 3

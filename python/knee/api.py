@@ -15,7 +15,7 @@ from knee.answers import predict as answers
 from knee.answers.predict import Prediction
 from knee.data import Dataset, csv, measurements
 from knee.data.measurements import Measurements
-from knee.data.search_folder import table_of
+from knee.data.outputs import table_of
 from knee.errors import DatasetError, FitError, KneeError
 from knee.laws import LawReport
 from knee.report.drawing import Drawing, drawing

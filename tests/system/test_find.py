@@ -20,13 +20,14 @@ from searches import folder_of, knee
 from systems import free_port, is_gone, wait_until
 
 from knee.check import check
-from knee.data.search_folder import SearchFolder, outputs_of
+from knee.data.outputs import SearchFolder, outputs_of
 from knee.errors import KneeError, MeasurementsError, ProcessError, ProgramError
-from knee.find.generator import Generator, System
-from knee.find.template import Template
+from knee.find.generator import Generator
+from knee.generators.runner import System
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
 from knee.lab.watch import Tree, listening
+from knee.spec.template import Template
 from knee.verdict.bottleneck import Bottleneck
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -149,7 +150,7 @@ def test_find_of_a_system_that_does_not_serve_is_refused(tmp_path: Path, port: i
     finally:
         system.kill()
         system.wait()
-    assert "answers before --system starts; stop that server" in done.stderr
+    assert "answers before the system starts; stop that server" in done.stderr
 
 
 def _answers(port: int) -> bool:

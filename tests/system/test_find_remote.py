@@ -24,15 +24,15 @@ from systems import Running, Systems, converse, free_port, wait_until
 from knee.check import check
 from knee.check.stations import stations_of
 from knee.data.foreign import Result
-from knee.data.search_folder import SearchFolder
+from knee.data.outputs import SearchFolder
 from knee.data.usage import Station, Usage
 from knee.errors import SpecError
 from knee.find.generator import Generator
-from knee.find.template import Template
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
 from knee.lab.remote import Remote, Sampler
 from knee.lab.watch import Meter
+from knee.spec.template import Template
 
 SPIN = "local b = redis.call('time') repeat local t = redis.call('time') until (t[1]-b[1])*1e6+t[2]-b[2] > ARGV[1]*1000"
 """Computes for this number of milliseconds."""

@@ -16,11 +16,13 @@ from knee.data.foreign import Result
 from knee.errors import KneeError, MeasurementsError, ProcessError, SpecError
 from knee.find.goals import GoalTarget
 from knee.find.knees import KneeTarget, knee_of
-from knee.find.search import REPETITIONS_MIN, ExitError, Search, Spent
-from knee.find.template import SHARES, TIMES_S, Template, quantity
+from knee.find.quantities import SHARES, TIMES_S, quantity
+from knee.find.search import REPETITIONS_MIN, Search, Spent
 from knee.find.text import result_lines, run_line
 from knee.fit import Goal
+from knee.generators.runner import ExitError
 from knee.queueing import Delay, Network, Queue, solve_closed
+from knee.spec.template import Template
 from knee.stats.intervals import counted
 
 Measure = Callable[[int, bool], Result]

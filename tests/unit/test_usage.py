@@ -22,12 +22,12 @@ from knee.check import check, render_text, table
 from knee.check.rules import findings_of
 from knee.check.stations import stations_of
 from knee.data.foreign import Result, read
-from knee.data.search_folder import SearchFolder, outputs_of
+from knee.data.outputs import SearchFolder, outputs_of
 from knee.data.usage import GENERATOR, Part, ProcessUse, Station, Usage
 from knee.errors import MeasurementsError, SpecError
-from knee.find.template import Template
 from knee.lab import watch
 from knee.lab.watch import Cgroup, Meter, Tree, Watched, addresses_here, at, host_cores, listening, parse, quota_of
+from knee.spec.template import Template
 from knee.verdict.bottleneck import Bottleneck
 
 _SPIN = "while True: pass"
@@ -455,9 +455,9 @@ def test_run_without_samples_leaves_its_cells_empty() -> None:
 def test_usage_of_a_kept_run_is_read_with_its_output(tmp_path: Path) -> None:
     usage = results(0.99, 0.2)[0].usage
     folder = SearchFolder.create(tmp_path, {})
-    output = folder.unfinished_paths(4)[0]
+    output = folder.unfinished_paths("c4")[0]
     output.write_text("clients,throughput,response_ms\n4,50,80\n")
-    kept = folder.keep(output, 4, 1, usage)
+    kept = folder.keep(output, "c4", "c4-r1", usage)
     assert [each.usage for each in read([outputs_of(folder.path)])[0]] == [usage]
     beside = kept.with_suffix(".cpu.json")
     text = beside.read_text()

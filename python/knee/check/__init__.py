@@ -6,8 +6,8 @@ findings  the findings of all results, what they lack, with the knee and a predi
 text      the findings as text and as JSON
 """
 
-from knee.check.findings import Findings, check, checks_of, table
+from knee.check.findings import Findings, alone, check, checks_of, table
 from knee.check.rules import Finding
 from knee.check.text import render_text
 
-__all__ = ["Finding", "Findings", "check", "checks_of", "render_text", "table"]
+__all__ = ["Finding", "Findings", "alone", "check", "checks_of", "render_text", "table"]

@@ -58,6 +58,11 @@ def check(results: Sequence[Result]) -> Findings:
     return Findings(tuple(results), tuple(checks), verdict.analyse(measured), tuple(predictions))
 
 
+def alone(results: Sequence[Result]) -> Findings:
+    """The checks without an analysis of the results together."""
+    return Findings(tuple(results), tuple(checks_of(results)), None, ())
+
+
 def checks_of(results: Sequence[Result]) -> list[Finding]:
     """The findings of every result, and of the law over the results of each tool and operation."""
     found: list[Finding] = []
@@ -85,13 +90,21 @@ def table(results: Sequence[Result]) -> str:
     Processor times become stations, see :func:`stations_of`.
     """
     rows = [row for result, own in zip(results, stations_of(results), strict=True) if (row := _row(result, own))]
-    columns = [name for name in ("tool", "operation") if len({row[name] for row in rows}) > 1]
+    # The runs of an experiment have its factors.
+    own = list(dict.fromkeys(name for result in results for name in result.row))
+    columns = own or [name for name in ("tool", "operation") if len({row[name] for row in rows}) > 1]
     columns += [name for name in ("rate", "clients") if any(row[name] is not None for row in rows)]
     columns += ["think_ms"] * any(row["think_ms"] for row in rows)
     columns += ["throughput", "response_ms"]
+    columns += sorted({_percentile(share) for result in results for share in result.percentiles_ms if own} - {""})
     if not rows:
         return ""
     return pl.DataFrame(rows, infer_schema_length=None).select(*columns, "^(utilization|servers)_.*$").write_csv()
+
+
+def _percentile(share: float) -> str:
+    """The column of a percentile; empty for one without a column."""
+    return f"p{share:g}_ms".replace(".", "") if 10 <= share < 100 else ""
 
 
 def _row(result: Result, stations: Mapping[str, object]) -> dict[str, object] | None:
@@ -109,7 +122,9 @@ def _row(result: Result, stations: Mapping[str, object]) -> dict[str, object] | 
     elif result.clients and response_ms is None and not result.is_open:
         response_ms = max(0.0, 1000 * result.clients / result.throughput - (result.rest_ms or 0.0))
     named = {"tool": result.tool, "operation": result.operation or "all"}
-    return {**named, **load, "throughput": result.throughput, "response_ms": response_ms, **stations}
+    times = {_percentile(share): time_ms for share, time_ms in result.percentiles_ms.items()}
+    measured = {"throughput": result.throughput, "response_ms": response_ms, **times}
+    return {**named, **load, **measured, **stations, **result.row}
 
 
 def _missing(closed: Sequence[Result]) -> list[Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePath
 
 from knee.check.findings import Findings
@@ -15,13 +15,12 @@ _LABELS = {"wrong": "Wrong", "doubt": "Doubt", "unknown": "Unknown", "holds": "H
 
 def render_text(found: Findings) -> str:
     """The findings, one per kind: the worst, and the number of other files with it."""
-    lines = []
+    lines, files = [], {each.source for each in found.results}
     for state, label in _LABELS.items():
-        lines += _labelled(label, _worst([each for each in found.checks if each.state == state]))
+        lines += _labelled(label, _worst([each for each in found.checks if each.state == state], files))
     lines += _labelled("Knee", _knee(found))
     lines += _labelled("Why", _bottleneck(found))
     lines += _labelled("What if", found.predictions)
-    files = {each.source for each in found.results}
     lines.append("")
     if wrong := {each.source for each in found.checks if each.state == "wrong"}:
         # A finding over all results has no file.
@@ -32,19 +31,21 @@ def render_text(found: Findings) -> str:
     return "\n".join(lines)
 
 
-def _worst(findings: Sequence[Finding]) -> list[str]:
+def _worst(findings: Sequence[Finding], files: Collection[str]) -> list[str]:
     """The worst finding of each kind, and how many files have one."""
     kinds: dict[str, list[Finding]] = {}
     for each in findings:
         kinds.setdefault(each.kind, []).append(each)
-    return [_sentence(max(some, key=lambda each: each.figure), some) for some in kinds.values()]
+    return [_sentence(max(some, key=lambda each: each.figure), some, files) for some in kinds.values()]
 
 
-def _sentence(worst: Finding, some: Sequence[Finding]) -> str:
-    files = len({each.source for each in some})
-    more = f" (the furthest of {files})" if files > 1 else ""
+def _sentence(worst: Finding, some: Sequence[Finding], files: Collection[str]) -> str:
+    sources = len({each.source for each in some})
+    more = f" (the furthest of {sources})" if sources > 1 else ""
+    # A finding over several results has the tool in place of a file.
+    source = PurePath(worst.source).name if worst.source in files else worst.source
     remedy = f"; {worst.remedy}" if worst.remedy else ""
-    return f"{PurePath(worst.source).name}{more}: {worst.what}: {worst.cause}{remedy}."
+    return f"{source}{more}: {worst.what}: {worst.cause}{remedy}."
 
 
 def _knee(found: Findings) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from knee.data import Dataset, csv, measurements
 from knee.data.measurements import Measurements, StationKind
-from knee.data.search_folder import name_of, page_of, table_of
+from knee.data.outputs import is_commands, name_of, page_of, table_of
 from knee.errors import DatasetError, MeasurementsError, StorageError
 from knee.storage import writing
 
@@ -32,9 +32,18 @@ def write_report(findings: Findings, path: Path, live: Live | None = None) -> No
 
 
 def named(findings: Findings, path: Path) -> Findings:
-    """The findings with the name of a search's page if `path` is the folder of a search. Raises StorageError."""
-    command = name_of(path)
-    return findings if command is None else replace(findings, name=command)
+    """The findings with the name of the page if `path` is a folder with a table. Raises StorageError."""
+    if is_commands(path):
+        dataset = Dataset.open(path)
+        return replace(findings, name=dataset.name, question=dataset.question)
+    name = name_of(path)
+    return findings if name is None else replace(findings, name=name)
+
+
+def source_of(path: Path) -> Dataset | Measurements:
+    """The measurements of a folder, without a word about them."""
+    table = table_of(path)
+    return csv.read(table) if table != path else Dataset.open(path)
 
 
 def print_report(
@@ -68,7 +77,7 @@ def print_diagnosis(
     """Print the knee and the bottleneck."""
     from knee import verdict
 
-    findings = verdict.analyse(_with_kinds(opened(path, renames, maybe_empty=True), generators, software))
+    findings = named(verdict.analyse(_with_kinds(opened(path, renames, maybe_empty=True), generators, software)), path)
     _note(*findings.laws.notes)
     if as_json:
         from knee.answers import diagnose, form

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from knee.data import foreign
-from knee.data.search_folder import outputs_of
+from knee.data import Dataset, foreign
+from knee.data.outputs import is_commands, outputs_of, results_of
 from knee.errors import MeasurementsError
 from knee.storage import writing
 
@@ -26,8 +26,11 @@ def print_check(
     """Print the findings; with `out`, also write the results as a CSV for the other commands."""
     from knee import check
 
-    outputs = [outputs_of(path) for path in paths]
-    results, guesses = foreign.read(outputs, tool, clients, rate, renames=renames, ignored=ignored)
+    if len(paths) == 1 and is_commands(paths[0]):
+        results, guesses = results_of(Dataset.open(paths[0])), list[str]()
+    else:
+        outputs = [outputs_of(path) for path in paths]
+        results, guesses = foreign.read(outputs, tool, clients, rate, renames=renames, ignored=ignored)
     for guess in guesses:
         print(f"knee: {guess}", file=sys.stderr)
     if out is not None:

@@ -17,7 +17,7 @@ from knee.cli.analyse import named, write_report
 from knee.cli.live import LivePage
 from knee.cli.output import progress_aside
 from knee.data.foreign import TOOLS, Result
-from knee.data.search_folder import SearchFolder
+from knee.data.outputs import SearchFolder
 from knee.errors import KneeError, SpecError
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
@@ -62,15 +62,17 @@ def find(words: Sequence[str], options: Options, *, as_json: bool) -> None:
 def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     from knee import check
     from knee.answers import find as answers
-    from knee.find.generator import GRACE_S, Generator, System
+    from knee.find.generator import Generator
     from knee.find.goals import GoalTarget
     from knee.find.knees import KneeTarget
+    from knee.find.quantities import SHARES, TIMES_S, quantity
     from knee.find.search import Search, Target
-    from knee.find.template import SHARES, TIMES_S, Template, quantity
     from knee.find.text import result_lines, run_line
     from knee.fit import Goal
+    from knee.generators.runner import GRACE_S, System
     from knee.lab import watch
     from knee.lab.remote import Remote
+    from knee.spec.template import Template
 
     template = Template.parse(words)
     precision = quantity("--precision", options.precision, SHARES, "a share, such as 5%")
@@ -99,7 +101,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
     folder = SearchFolder.create(Path(options.runs_dir), about)
     reported: set[str] = set()
     generator = Generator(
-        host, template, folder, options.seconds, budget_s, options.tool, watched=watched, remotes=remotes
+        host, template, folder, options.seconds, budget_s, tool=options.tool, watched=watched, remotes=remotes
     )
 
     def measure(clients: int, is_scout: bool) -> Result:

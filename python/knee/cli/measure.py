@@ -21,6 +21,7 @@ from knee.cli.output import progress_aside
 from knee.data import Dataset, RunFolder
 from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
+from knee.data.outputs import command_name, finished, is_commands, results_of
 from knee.data.reading import EXPERIMENT, REPORT, resuming
 from knee.errors import KneeError, SpecError
 from knee.lab import programs
@@ -49,6 +50,8 @@ from knee.stats.intervals import Interval, counted, number
 
 if TYPE_CHECKING:
     from knee.answers.predict import Measured
+    from knee.generators.lab import CommandLab
+    from knee.lab.deploy.deployment import Progress
     from knee.verdict import Findings
 
 _EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
@@ -72,7 +75,7 @@ def measure(
         raise SpecError("--json: --no-report has no answer to print; leave out one of them")
     with progress_aside(as_json), ExitStack() as cleanup:
         path, has_failed = _measure(file, overrides, resume, runs_dir, cluster, cleanup, no_report=no_report)
-    misses = not no_report and bool(RunFolder(path).done()) and _conclude(path, as_json=as_json)
+    misses = not no_report and bool(_done(RunFolder(path))) and _conclude(path, as_json=as_json)
     if has_failed:
         raise typer.Exit(1)
     if misses:
@@ -300,7 +303,7 @@ def _make(
     seed = manifest["seed"]
     commands = manifest["commands"]
     assert isinstance(seed, int) and isinstance(commands, dict)
-    done = folder.done()
+    done = _done(folder)
     every = runs(experiment, seed)
     plan = [run for run in every if (run.point, run.repetition) not in done]
     total = counted(sum(len(run.measurements) for run in every), "run")
@@ -310,7 +313,9 @@ def _make(
     lost: list[str] = []
 
     def keep_commands(run: Run, started: list[Command]) -> None:
-        commands[f"{run.point}-r{run.repetition}"] = {one.process: list(one.argv) for one in started}
+        # The order is that of the last attempts.
+        commands.pop(command_name(run), None)
+        commands[command_name(run)] = {one.process: list(one.argv) for one in started}
         if (cluster := host.record()) is not None:
             for one in cluster["lost"][len(lost) :]:
                 print(f"knee: {one}", file=sys.stderr)
@@ -320,9 +325,10 @@ def _make(
 
     def so_far() -> tuple[Findings, str] | None:
         from knee import verdict
+        from knee.cli.analyse import source_of
 
-        findings = verdict.analyse(Dataset.open(folder.path))
-        measured = 0 if findings.provenance is None else findings.provenance.runs
+        findings = verdict.analyse(source_of(folder.path))
+        measured = len(_done(folder))
         return (findings, f"{measured} of {total}") if measured else None
 
     live = LivePage(folder.path / REPORT, so_far, settings.seconds)
@@ -332,11 +338,32 @@ def _make(
         flush=True,
     )
     with _resumable(folder, manifest), live, progress if isinstance(progress, LiveProgress) else nullcontext():
-        lab = Lab(experiment, seed, folder, host, progress)
+        lab = _lab_of(experiment, seed, folder, host, progress)
         tally = lab.make(plan, keep_commands, (lambda: None) if no_report else live.update)
     if tally.failed:
         _print_failures(tally, resuming(folder.path, manifest))
     return tally
+
+
+def _lab_of(experiment: spec.Spec, seed: int, folder: RunFolder, host: Host, progress: Progress) -> Lab | CommandLab:
+    if not experiment.base.system.load.is_foreign:
+        return Lab(experiment, seed, folder, host, progress)
+    # It imports the analyses of other load generators' results.
+    from knee.generators.lab import CommandLab
+
+    assert isinstance(host, LocalHost), "the experiment file was checked"
+    return CommandLab(experiment, folder, host, progress, _report)
+
+
+def _done(folder: RunFolder) -> set[tuple[int, int]]:
+    """The complete runs, by point and repetition."""
+    if is_commands(folder.path):
+        return {(run.point, run.repetition) for run, _ in finished(Dataset.open(folder.path))}
+    return folder.done()
+
+
+def _report(text: str) -> None:
+    print(f"knee: {text}", file=sys.stderr)
 
 
 def _print_failures(tally: Tally, resume: str) -> None:
@@ -350,13 +377,15 @@ def _print_failures(tally: Tally, resume: str) -> None:
 
 def _conclude(path: Path, *, as_json: bool) -> bool:
     """Print the verdict and write the report. Returns whether a point misses a threshold."""
-    from knee import verdict
-    from knee.cli.analyse import write_report
+    from knee import check, verdict
+    from knee.cli.analyse import named, source_of, write_report
 
     try:
         dataset = Dataset.open(path)
-        findings = verdict.analyse(dataset)
+        findings = named(verdict.analyse(source_of(path)), path)
         if not as_json:
+            if is_commands(path):
+                print(check.render_text(check.alone(results_of(dataset))), flush=True)
             print(verdict.render_text(findings), flush=True)
         write_report(findings, dataset.report_path)
     except KneeError as error:

@@ -35,6 +35,7 @@ class Outcome:
     start_unix_s  the agreed start second; None if the run failed before it
     processes     names and roles of the processes whose lines are in the run's folder
     samples       samples of the probe
+    throughput    requests/s, if a load generator printed them
     """
 
     status: str
@@ -42,6 +43,7 @@ class Outcome:
     start_unix_s: int | None = None
     processes: Mapping[str, str] = field(default_factory=dict)
     samples: Sequence[Mapping[str, Any]] = ()
+    throughput: float | None = None
 
 
 class RunFolder:

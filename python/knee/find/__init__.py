@@ -1,7 +1,7 @@
 """Finds the knee, or the largest load that keeps a goal, with any load generator as a command.
 
-template      the command with its load left open
-generator     starts the system, and runs the generator
+quantities    of options. Pure
+generator     runs the generator within a budget
 search        which loads to measure, and when to stop. Pure
 knees, goals  the targets of a search: the knee, or a limit of response times. Pure
 scouts        chooses the numbers of clients of an experiment

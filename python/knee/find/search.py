@@ -13,6 +13,7 @@ from typing import Literal, Protocol
 
 from knee.data.foreign import Result
 from knee.errors import ProcessError
+from knee.generators.runner import ExitError
 from knee.stats.intervals import counted
 
 REPETITIONS_MIN = 3
@@ -25,10 +26,6 @@ Runs = Mapping[int, Sequence[Result]]
 
 class Spent(Exception):  # noqa: N818 - it is no error
     """The budget ends before another run would."""
-
-
-class ExitError(ProcessError):
-    """The command ended with an exit code, as some generators do for fewer clients than threads."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,8 @@ class PlainProgress(Progress):
     def end(self, run: Run, outcome: Outcome) -> None:
         if outcome.status != "done":
             how = f"{outcome.status}: {outcome.reason}"
+        elif outcome.throughput is not None:
+            how = f"{outcome.throughput:,.0f} requests/s"
         else:
             how = f"about {fmean(self._rates):,.0f} requests/s" if self._rates else "done"
         line = f"{self._place}  {name_of(run)}  {how}  ({self._remaining} when it began)"

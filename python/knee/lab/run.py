@@ -174,6 +174,8 @@ def _reasons(error: BaseException) -> tuple[bool, list[str]]:
 def check_programs(spec: Spec) -> dict[str, Path]:
     """Every program that the experiment starts, by name. Raises ProgramError before anything starts."""
     system = spec.base.system
+    if system.load.is_foreign:
+        return {}
     kinds = {system.store.kind, *spec.factors.get("store.kind", ())} if system.store else set()
     found = {"knee-load": programs.find("knee-load")}
     if spec.measure.hosts == "emulated":
@@ -237,6 +239,8 @@ def check_elsewhere(spec: Spec) -> None:
     system = spec.base.system
     if spec.measure.hosts == "emulated":
         raise SpecError('measure.hosts: "emulated" excludes --cluster; add --set measure.hosts=local')
+    if system.load.is_foreign:
+        raise SpecError(f"--cluster: load.command runs on this machine; {remedy}")
     if system.load.kind == "pgbench":
         raise SpecError(f"--cluster: the logs of pgbench must be on this machine; {remedy}")
     if system.store is not None and "sqlite" in (system.store.kind, *spec.factors.get("store.kind", ())):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from knee.spec.applicable import check_applicable
+from knee.spec.foreign import check_foreign, check_no_command
 from knee.spec.positions import Path
 from knee.spec.tables import Configuration, Middleware, Store, Workload
 
@@ -24,6 +25,10 @@ def cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
             f"should divide evenly over {load.hosts} load hosts, not {load.clients}; "
             f"the nearest that do are {_multiples_near(load.clients, load.hosts)}",
         )
+    if load.is_foreign:
+        yield from check_foreign(point)
+        return
+    yield from check_no_command(system)
     if middleware is not None:
         if workload.protocol != "nbd":
             yield from _check_middleware(middleware)

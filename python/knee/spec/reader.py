@@ -15,10 +15,12 @@ from pydantic import BaseModel, ValidationError
 from knee.errors import SpecError
 from knee.spec.checks import cross_checks
 from knee.spec.expectations import depth, expectation, nearest
+from knee.spec.foreign import NOT_MEASURED
 from knee.spec.positions import Path, positions
 from knee.spec.tables import (
     AUTO,
     CLIENTS,
+    OF_SYSTEM,
     TIERS,
     Configuration,
     Experiment,
@@ -124,10 +126,11 @@ class _Reader:
         factors = self._read_factors()
         experiment = self._validate(Experiment, ("experiment",), required=True)
         measure = self._validate(Measure, ("measure",))
-        if measure is not None and (misfit := _trims_all(measure)) is not None:
-            self._problem(("measure", "seconds"), misfit)
         thresholds = self._validate(Thresholds, ("thresholds",))
         base = self._read_configuration(factors)
+        is_foreign = base is not None and base.system.load.is_foreign
+        if measure is not None and not is_foreign and (misfit := _trims_all(measure)) is not None:
+            self._problem(("measure", "seconds"), misfit)
         if thresholds is not None and base is not None:
             for name, misfit in _unmeasured(base, factors):
                 if name in thresholds.given:
@@ -140,6 +143,12 @@ class _Reader:
             self._problem(("measure", "ramp"), misfit)
         if auto and base is not None and (base.workload.rate is not None or "workload.rate" in factors):
             self._problem(auto, 'cannot be "auto" with workload.rate: an open loop has no knee; list the clients')
+        if auto and is_foreign:
+            self._problem(auto, 'cannot be "auto" with load.command: list the clients, or use `knee find`')
+        for name in NOT_MEASURED if is_foreign else ():
+            # A shorter `seconds` of the command line changes warm-up and cool-down, too.
+            if (path := ("measure", name)) in self._lines or path in self._set_by:
+                self._problem(path, "does not apply to load.command: the load generator measures its whole run")
         self._stop_on_problems()
         assert experiment is not None and measure is not None and base is not None and thresholds is not None
         return Spec(
@@ -182,8 +191,8 @@ class _Reader:
         seconds_in_file = measure.get("seconds", usual.seconds)
         known = [*factor_names(), *(name for name in names_of_one_value() if name != _PROTOCOL)]
         for name, value in self._overrides.items():
-            path = field_path(name.removeprefix("system.").removeprefix("factors."))
-            short = ".".join(path[1:] if path[0] == "system" else path)
+            path = field_path(_short(name.removeprefix("factors.")))
+            short = _short(".".join(path))
             flag = f"--set {name}"
             if short == _PROTOCOL:
                 self._problems.setdefault(f"{flag}: {_OF_ONE_PROTOCOL}", 0)
@@ -319,9 +328,7 @@ class _Reader:
 
     def _problem(self, path: Path, message: str) -> None:
         where, line = self._where(path)
-        name = ".".join(part for part in path if not isinstance(part, int))
-        for prefix in ("factors.", "system."):
-            name = name.removeprefix(prefix)
+        name = _short(".".join(part for part in path if not isinstance(part, int)).removeprefix("factors."))
         place = where if where == f"--set {name}" else f"{where}: {name}"
         hint = _TAKEN_AS_TEXT if where in self._taken_as_text else ""
         self._problems.setdefault(f"{place}: {message}{hint}", line)
@@ -338,6 +345,12 @@ class _Reader:
         """Raise for all problems, in the order of their lines."""
         if self._problems:
             raise SpecError("\n".join(sorted(self._problems, key=self._problems.__getitem__)))
+
+
+def _short(name: str) -> str:
+    """A name without the `system` before its tier."""
+    short = name.removeprefix("system.")
+    return name if short in OF_SYSTEM else short
 
 
 def _trims_all(measure: Measure) -> str | None:

@@ -12,6 +12,7 @@ from knee.spec.expectations import EXPECTED
 from knee.spec.tables import (
     AUTO,
     CLIENTS,
+    OF_SYSTEM,
     Experiment,
     Graph,
     Load,
@@ -38,6 +39,7 @@ SECTIONS: dict[str, type[Table]] = {
     "thresholds": Thresholds,
 }
 _BY_NAME = {table.__name__: table for table in SECTIONS.values()}
+_TIERS = (Load, Middleware, Store)
 _TABLES = ("experiment", "system", "workload", "measure", "thresholds")
 _UNITS = {
     "_ms": "ms",
@@ -66,7 +68,9 @@ name such as `"load.clients"` or `"workload.value_bytes"`, and each value a list
 def meanings(table: type[Table]) -> dict[str, str]:
     """The meaning of each key of a table, from the table's docstring; a tier also has the keys of all tiers."""
     found = {name: text for part in _parts(table) if isinstance(part, dict) for name, text in part.items()}
-    return {**meanings(System), **found} if table in (Load, Middleware, Store) else found
+    if table not in _TIERS:
+        return found
+    return {**{name: text for name, text in meanings(System).items() if name not in OF_SYSTEM}, **found}
 
 
 def markdown() -> str:
@@ -79,7 +83,8 @@ def markdown() -> str:
                 lines.append(f"{part}\n")
                 continue
             lines += ["| key | values | unit | default | meaning |", "|---|---|---|---|---|"]
-            lines += [_row(Load if table is System else table, name, text) for name, text in part.items()]
+            owner = Load if table is System and OF_SYSTEM[0] not in part else table
+            lines += [_row(owner, name, text) for name, text in part.items()]
             lines.append("")
     return "\n".join(lines).rstrip("\n") + "\n"
 

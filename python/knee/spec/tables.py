@@ -14,6 +14,9 @@ Level = int | float | str | bool
 
 TIERS = ("load", "middleware", "store")
 
+OF_SYSTEM = ("command", "ready")
+"""Keys of the system itself, not of a tier."""
+
 CLIENTS = "load.clients"
 """The factor that sets the number of clients."""
 
@@ -67,15 +70,23 @@ class Load(Table):
     clients   virtual clients over all load hosts, dealt evenly; required, here or as a factor. "auto" in place of a
               number or of levels: short runs choose levels that enclose the knee
     threads   OS threads of each client process
+    command   any load generator in place of `kind`: its command, with {clients}, {seconds} and {output} as in
+              `knee find`. {url}, {host} and {port} are those of a `store` that Knee starts for it
     """
 
     hosts: _Hosts = 1
     kind: Literal["knee-load", "pgbench"] = "knee-load"
     threads: _Threads = 1
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    command: str | None = None
     link_mbit: _Link | None = None
     receive_mbit: _Link | None = None
     delay_ms: _Delay = 0.0
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another load generator measures, which prints its own results."""
+        return self.command is not None
 
 
 class Middleware(Table):
@@ -179,8 +190,15 @@ class System(Table):
     link_mbit     rate each way, in Mbit/s of Ethernet frames; by default unlimited
     receive_mbit  rate towards the host, if it is another one: machines in clouds often have a limit for sending only
     delay_ms      delay one way
+
+    With `load.command`, the system may be a command, too:
+
+    command       starts the system before each run; Knee stops it afterwards. Without it, the system already runs
+    ready         URL or HOST:PORT of the started system; by default the URL in `load.command`
     """
 
+    command: str | None = None
+    ready: str | None = None
     load: Load
     middleware: Middleware | None = None
     store: Store | None = None
@@ -441,7 +459,11 @@ def settings(configuration: Configuration, *, given: bool = False) -> dict[str, 
 
     for part in (configuration.system, configuration.workload):
         flatten(part.model_dump(exclude_unset=given), "workload." if isinstance(part, Workload) else "")
-    return {name: value for name, value in found.items() if name not in TIERS}
+    return {_name(name): value for name, value in found.items() if name not in TIERS}
+
+
+def _name(setting: str) -> str:
+    return f"system.{setting}" if setting in OF_SYSTEM else setting
 
 
 _NO_FACTORS = ("address", "user", "database", "reset", "protocol", "graph")
@@ -449,7 +471,7 @@ _NO_FACTORS = ("address", "user", "database", "reset", "protocol", "graph")
 
 def factor_names() -> list[str]:
     """Every name that `[factors]` may contain."""
-    names = []
+    names = ["system.command"]
     for prefix, table in (("load", Load), ("middleware", Middleware), ("store", Store), ("workload", Workload)):
         names += [f"{prefix}.{field}" for field in table.model_fields if field not in _NO_FACTORS]
     return names
@@ -458,7 +480,7 @@ def factor_names() -> list[str]:
 def names_of_one_value() -> list[str]:
     """Every name that has one value for all points."""
     names = ["middleware.address", "store.address", "store.user", "store.database", "store.reset"]
-    names += ["workload.protocol"]
+    names += ["workload.protocol", "system.ready"]
     names += [f"workload.graph.{field}" for field in Graph.model_fields]
     names += [f"experiment.{field}" for field in Experiment.model_fields]
     names += [f"thresholds.{field}" for field in Thresholds.model_fields]

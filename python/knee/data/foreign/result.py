@@ -14,7 +14,7 @@ _MS = {"ns": 1e-6, "us": 1e-3, "µs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 
 
 
 _NUMBER_MAX = 1e15
-_NO_NUMBERS = ("tool", "operation", "source", "percentiles_ms", "counts", "usage", "column", "unit")
+_NO_NUMBERS = ("tool", "operation", "source", "percentiles_ms", "counts", "usage", "column", "unit", "row")
 
 
 class ForeignError(Exception):
@@ -46,6 +46,7 @@ class Result:
     usage          processor times of the run, if `knee find` made it
     column         a table's column of response times
     unit           the unit in which these were read
+    row            further cells of its row in a table, by column
     """
 
     tool: str
@@ -74,6 +75,7 @@ class Result:
     usage: Usage | None = None
     column: str = ""
     unit: str = ""
+    row: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raise ForeignError for a value that is no number from 0 to _NUMBER_MAX."""

@@ -1,29 +1,28 @@
-"""A load generator's command with placeholders, and quantities of options. Pure."""
+"""A command with placeholders, and the address of a system. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from knee.errors import SpecError
 
-_PLACEHOLDER = re.compile(r"\{(clients|seconds|output)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _URL = re.compile(r"https?://[^\s'\"]+")
 _ANY_URL = re.compile(r"\w+://[^\s'\"]+")
 _PLACE = re.compile(r"(?:^|[=\s])(\[[\da-fA-F:]+\]|[\w.-]*[a-zA-Z.][\w.-]*):(\d{1,5})(?=[\s'\"]|$)")
 PORTS = {"http": 80, "https": 443, "redis": 6379, "postgres": 5432, "postgresql": 5432}
 
-SHARES = {"%": 0.01, "": 1.0}
-TIMES_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-
 
 @dataclass(frozen=True)
 class Template:
     """The words of a command. `{clients}` is the load, `{seconds}` the length of a run, and `{output}` a file for
-    results that the generator does not print. Other braces, as in JSON, stay as they are."""
+    results that the generator does not print. A system that Knee starts has further values, such as `{port}`. Other
+    braces, as in JSON, stay as they are."""
 
     words: tuple[str, ...]
 
@@ -59,15 +58,35 @@ class Template:
     def _addresses_first(self) -> list[str]:
         return sorted(self.words, key=lambda word: not _ANY_URL.fullmatch(word))
 
-    def argv(self, clients: int, seconds: int, output: str) -> tuple[str, ...]:
+    def argv(self, clients: int, seconds: int, output: str, **more: str) -> tuple[str, ...]:
         """The command for a load."""
-        values = {"clients": str(clients), "seconds": str(seconds), "output": output}
-        return tuple(_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self.words)
+        values = {"clients": str(clients), "seconds": str(seconds), "output": output, **more}
+        return tuple(_PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), word) for word in self.words)
 
 
-def quantity(option: str, text: str, units: Mapping[str, float], example: str) -> float:
-    """A number above 0, times its unit. Raises SpecError that names the option."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z%]*)", text.strip())
-    if not found or found[2] not in units or not float(found[1]):
-        raise SpecError(f"{option} {text}: expected {example}")
-    return float(found[1]) * units[found[2]]
+def words_of(command: str) -> tuple[str, ...]:
+    """The words of a command, as a shell divides them. Raises SpecError for none, or for an open quote."""
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError:
+        words = ()
+    if not words:
+        raise SpecError("expected a command, with closed quotes")
+    return words
+
+
+def is_url(address: str) -> bool:
+    """Whether an address is a URL, not HOST:PORT."""
+    return re.match(r"https?://", address) is not None
+
+
+def place_of(address: str) -> tuple[str, int]:
+    """Host and port of a URL or HOST:PORT. Raises SpecError for another address."""
+    try:
+        url = urlsplit(address if is_url(address) else f"//{address}")
+        host, port = url.hostname, url.port or PORTS.get(url.scheme)
+    except ValueError:
+        host, port = None, None
+    if not host or not port:
+        raise SpecError("expected a URL or HOST:PORT, such as 127.0.0.1:8080")
+    return host, port

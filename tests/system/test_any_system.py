@@ -1,0 +1,148 @@
+"""`knee run` with other load generators, against other servers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from json_schema import answered
+from searches import knee
+from systems import free_port, is_gone, wait_until
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SLOTS = f"{sys.executable} {REPOSITORY / 'bench' / 'slots.py'}"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY / "python")}
+
+EXPERIMENT = """\
+[experiment]
+name = "any"
+question = "Does it matter?"
+[system]
+{system}
+[system.load]
+clients = 1
+command = "wrk -t1 -c{{clients}} -d{{seconds}}s --latency http://127.0.0.1:{port}/"
+[factors]
+{factors}
+[measure]
+repetitions = {repetitions}
+seconds = 1
+"""
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A free port; nothing listens at it after the test."""
+    number = free_port()
+    yield number
+    assert not any(each.laddr.port == number for each in psutil.net_connections("tcp") if each.status == "LISTEN")
+
+
+def written(folder: Path, port: int, system: str = "", factors: str = "", repetitions: int = 1) -> Path:
+    file = folder / "any.toml"
+    file.write_text(EXPERIMENT.format(system=system, factors=factors, port=port, repetitions=repetitions))
+    return file
+
+
+def folder_of(cwd: Path) -> Path:
+    (found,) = (cwd / "runs" / "any").glob("[!.]*")
+    return found
+
+
+def rows_of(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "table.csv").read_text().splitlines()))
+
+
+def test_run_of_two_systems_ends_with_a_folder_that_all_commands_read(tmp_path: Path, port: int) -> None:
+    few, many = f"{SLOTS} {port} 2 20", f"{SLOTS} {port} 8 20"
+    factors = f'"load.clients" = [1, 4, 16]\n"system.command" = ["{few}", "{many}"]'
+    done = knee("run", str(written(tmp_path, port, factors=factors)), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    # A busy machine contradicts itself.
+    assert re.search(r"6 (results|files)", done.stdout) and "Knee " in done.stdout and "6/6  load." in done.stderr
+    folder = folder_of(tmp_path)
+    assert f"report: {folder.relative_to(tmp_path)}/report.html" in done.stdout
+    rows = rows_of(folder)
+    assert sorted((int(row["clients"]), row["system.command"], row["repetition"]) for row in rows) == sorted(
+        (clients, system, "1") for clients in (1, 4, 16) for system in (few, many)
+    )
+    assert [row["run_order"] for row in rows] == ["1", "2", "3", "4", "5", "6"]
+    assert {"p99_ms", "utilization_load generator", f"utilization_{Path(sys.executable).name} thread"} <= {*rows[0]}
+    # Two slots answer 100 requests/s, eight four times as many.
+    most = {row["system.command"]: float(row["throughput"]) for row in rows if row["clients"] == "16"}
+    assert most[few] < 105 and 200 < most[many] < 420
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["commands"]["0-r1"]["wrk"][-1] == f"http://127.0.0.1:{port}/"
+    assert manifest["commands"]["0-r1"]["system"][-3:] == [str(port), "2", "20"]
+    assert len(answered("check", knee("check", "--json", str(folder), cwd=tmp_path).stdout)["results"]) == 6
+    for command in ("laws", "diagnose", "factorial", "report"):
+        answered(command, knee(command, "--json", str(folder), cwd=tmp_path).stdout)
+    predicted = knee("predict", str(folder), "--set", "clients=8", cwd=tmp_path)
+    assert predicted.returncode == 0 and f"system.command = {few}" in predicted.stdout
+    compared = knee("compare", "--between", "system.command", str(folder), cwd=tmp_path)
+    assert compared.returncode == 0, compared.stderr
+    page = (folder / "report.html").read_text()
+    assert "<title>any" in page and "Does it matter?" in page
+
+
+def test_run_whose_command_or_system_fails_names_both(tmp_path: Path, port: int) -> None:
+    fails = f'"system.command" = ["{sys.executable} -c raise(SystemExit(4))", "{SLOTS} {port} 1 5"]'
+    done = knee("run", str(written(tmp_path, port, factors=fails)), cwd=tmp_path)
+    assert done.returncode == 1
+    assert (
+        "system ended before it was ready: exit code 4" in done.stderr and "1 of 2 measurements failed" in done.stderr
+    )
+    assert len(rows_of(folder_of(tmp_path))) == 1
+    file = written(tmp_path, port)
+    done = knee(
+        "run", "--runs-dir", "none", str(file), "--set", "load.command=wrk -c{clients} --nonsense", cwd=tmp_path
+    )
+    assert done.returncode == 1
+    assert "wrk: exit code 1; last lines: " in done.stderr and "check the command: wrk -c1 --nonsense" in done.stderr
+    (folder,) = (tmp_path / "none" / "any").glob("[!.]*")
+    read = knee("laws", str(folder), cwd=tmp_path)
+    assert read.returncode == 2 and f"no run is complete; `knee run --resume {folder}`" in read.stderr
+
+
+def test_run_that_is_interrupted_resumes_with_its_file_alone(tmp_path: Path, port: int) -> None:
+    file = written(tmp_path, port, f'command = "{SLOTS} {port} 4 5"', '"load.clients" = [1, 2, 4]')
+    words = [sys.executable, "-m", "knee", "run", "--no-report", str(file)]
+    running = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_until(lambda: bool(list((tmp_path / "runs").glob("any/*/outputs/*.txt"))), "a run is finished")
+        children: list[psutil.Process] = []
+
+        def is_running() -> bool:
+            children[:] = psutil.Process(running.pid).children(recursive=True)
+            return any(child.name() == "wrk" for child in children)
+
+        wait_until(is_running, "another one runs")
+        running.send_signal(signal.SIGINT)
+        _, complaints = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    folder = folder_of(tmp_path)
+    assert running.returncode == 130 and all(map(is_gone, children))
+    assert f"continue with `knee run --resume {folder.relative_to(tmp_path)}`" in complaints
+    before = {row["clients"]: row["throughput"] for row in rows_of(folder)}
+    assert 1 <= len(before) < 3
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    (other / "experiment.toml").write_text(file.read_text().replace("4 5", "8 5"))
+    refused = knee("run", "--resume", str(other), cwd=tmp_path)
+    assert refused.returncode == 2 and "changed after the run began" in refused.stderr
+    resumed = knee("run", "--resume", str(folder), cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    after = {row["clients"]: row["throughput"] for row in rows_of(folder)}
+    assert len(after) == 3 and before.items() <= after.items()
+    assert re.search(r"3 (results|files)", resumed.stdout)
