@@ -27,7 +27,7 @@ def test_levels_of_scouts_enclose_the_knee(number: int, delay_ms: float, noise: 
         levels, knee = levels_of(search), number * (1 + delay_ms / 10)
         assert len(levels) <= LEVELS_MAX and levels == sorted(set(levels))
         assert all(level % least == 0 for level in levels)
-        assert levels[0] <= max(least, knee / 2) and sum(level > 1.2 * knee for level in levels) >= 2
+        assert levels[0] <= max(least, knee / 4) and sum(level > 1.2 * knee for level in levels) >= 2
 
 
 def test_scouts_go_on_after_a_slow_one() -> None:

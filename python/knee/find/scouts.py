@@ -37,10 +37,10 @@ _COMBINATIONS_MAX = 4
 _CLIENTS_MAX = 10_000
 _SHARE, _SECONDS_MIN = 5, 2
 """A scout lasts a fifth of a measurement, but no less than this time."""
-_RANGE = 32
-"""Few clients send few requests, so their throughput scatters: the largest level has at most this factor more."""
+_LIGHT = 1 / 8
+"""The smallest level in multiples of the knee: fewer clients send few requests, so their throughput scatters."""
 _GAP = 2.5
-"""Levels that are further apart get a level between them."""
+"""Levels that are further apart get levels between them."""
 
 
 class ScoutTarget(KneeTarget):
@@ -55,7 +55,7 @@ class ScoutTarget(KneeTarget):
 class Scouts:
     """Runs scouts, and chooses the levels of the clients.
 
-    done     clients and other levels of each scout, with its throughput (requests/s) and response time (ms)
+    done     columns with an entry for each scout: clients and other levels, throughput (requests/s), response time (ms)
     reasons  the estimated knee of each combination, in words
     """
 
@@ -65,7 +65,7 @@ class Scouts:
         self._lab = Lab(self._spec, seed, self._folder, host, Progress())
         self._report = report
         self._made = 0
-        self.done: list[dict[str, Level | None]] = []
+        self.done: dict[str, list[Level]] = {}
         self.reasons: list[str] = []
 
     @property
@@ -104,7 +104,9 @@ class Scouts:
             raise ProcessError(f"scout with {_named(levels)}: no request was answered; lengthen measure.seconds")
         rate, time = number(row["throughput"], 4), number(row["response_ms"])
         self._report(f"scout  {_named(levels)}  {rate} requests/s  {time} ms")
-        self.done.append({**levels, "throughput": row["throughput"], "response_ms": row["response_ms"]})
+        measured = {name: float(f"{row[name]:.4g}") for name in ("throughput", "response_ms")}
+        for name, value in {**levels, **measured}.items():
+            self.done.setdefault(name, []).append(value)
         customers = clients * (row["pipeline"] or 1)
         return Result("knee-load", row["throughput"], row["response_ms"], clients=customers, rest_ms=row["think_ms"])
 
@@ -125,10 +127,13 @@ def _combinations(spec: Spec) -> list[dict[str, Level]]:
 
 
 def levels_of(search: Search) -> list[int]:
-    """The loads around the knee of a search's scouts, without the lightest, and with the middles of wide gaps."""
-    loads = search.target.loads(search.scouts)
-    kept = sorted({max(load, max(loads) / _RANGE) for load in loads})
-    return search.rounded(kept + [math.sqrt(low * high) for low, high in pairwise(kept) if high > _GAP * low])
+    """The loads around the knee of a search's scouts, without the lightest, and with further ones in wide gaps."""
+    lightest = _LIGHT * (load_at_knee(search.scouts) or 0.0)
+    loads = sorted(max(load, lightest) for load in search.target.loads(search.scouts))
+    for low, high in pairwise(tuple(loads)):
+        steps = math.ceil(math.log(high / low, _GAP))
+        loads += [low * (high / low) ** (step / steps) for step in range(1, steps)]
+    return thinned(search.rounded(loads))
 
 
 def thinned(found: Iterable[int]) -> list[int]:
