@@ -461,7 +461,7 @@ def test_visible_violation_shrinks_with_the_scatter(table: pl.DataFrame) -> None
     )
     assert 0.02 < quiet["throughput"] < 0.025
     assert loud["throughput"] > 0.05
-    said = f"The smallest violation that these data can show is {quiet['throughput']:.1%} of throughput"
+    said = f"These data can show violations from {quiet['throughput']:.1%} of throughput"
     assert said in sentences(reports[0])[0]
 
 

@@ -326,9 +326,9 @@ def selection_sentence(selection: Selection) -> str:
             "predicts a fall of throughput, and the measurements prove none."
         )
     return (
-        f"{head} Each client count was left out and predicted from the others; the median error was {x:.1%} for "
-        f"throughput and {r:.1%} for response time. From the smaller counts, the predicted throughput at the largest "
-        f"count was {_too(x_edge)}. The predicted response time was {_too(r_edge)}."
+        f"{head} Knee predicted each client count from the others. The median error was {x:.1%} of throughput and "
+        f"{r:.1%} of response time. At the largest count, throughput was {_too(x_edge)}, and response time "
+        f"{_too(r_edge)}."
     )
 
 

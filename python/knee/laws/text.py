@@ -83,7 +83,7 @@ def _visible(pooled: Sequence[PooledCheck]) -> str:
         return ""
     if any(check.residual.low is None for check in pooled):
         return f" Without noise, these data can show violations from {listed(parts)}. Only repetitions show the noise."
-    return f" The smallest violation that these data can show is {listed(parts)}."
+    return f" These data can show violations from {listed(parts)}."
 
 
 def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> tuple[str, str]:
@@ -244,7 +244,7 @@ def _stations(report: LawReport) -> list[str]:
         doubtful = [check for check in checks if check.verdict == "violated"]
         doubtful = doubtful or [check for check in checks if check.verdict == "cannot tell"] or checks
         names, points = dict.fromkeys(check.station for check in checks), len({check.point for check in checks})
-        where = next(iter(names)) if len(names) == 1 else f"all {len(names)} stations with the necessary measurements"
+        where = next(iter(names)) if len(names) == 1 else f"all {len(names)} stations with enough measurements"
         found.append(
             _finding(
                 report,

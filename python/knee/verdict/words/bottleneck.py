@@ -228,8 +228,7 @@ def _growth(found: Bottleneck) -> str:
 def _shared_host(found: Bottleneck) -> str:
     parts = [f"{_OWNERS.get(owner, owner)} {share:.0%}" for owner, share in found.cpu_shares.items() if share >= 0.005]
     shared = (
-        " The load generator uses the same cores, so the figures hold only for this machine with the load generator on "
-        "it."
+        " The load generator uses the same cores, so the figures hold only with it."
         if "load" in found.cpu_shares
         else ""
     )

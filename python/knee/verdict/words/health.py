@@ -68,8 +68,8 @@ def warning(found: HealthWarning) -> str:
             )
             return (
                 f"In {affected} of {counted(runs, 'run')}, the load generator sometimes waited for a processor "
-                f"({fullness}). Other processes use the load generator's cores, and response times include these "
-                "waits. To measure the system alone, use more cores, or servers on another machine (address = [...])."
+                f"({fullness}). Response times include these waits. Use more cores, or servers on another machine "
+                "(address = [...])."
             )
         case Outsiders(affected, runs, worst, cpu):
             return (
