@@ -16,8 +16,7 @@ pub struct Send {
     pub server: SocketAddr,
     /// The number of connections.
     pub connections: usize,
-    /// Requests in flight per connection: written together, and again when all are answered. This takes the fewest
-    /// writes.
+    /// Requests in flight per connection. One write sends them, after the answers to all earlier ones.
     pub depth: NonZeroUsize,
     /// A complete request.
     pub request: Vec<u8>,
@@ -32,7 +31,7 @@ pub struct Send {
 /// A number in a request, drawn anew for each request.
 #[derive(Debug, Clone, Copy)]
 pub struct Draws {
-    /// The place of its [`DIGITS`] digits.
+    /// The offset of the number's [`DIGITS`] digits in the request.
     pub at: usize,
     /// The exclusive upper bound.
     pub below: NonZeroU64,

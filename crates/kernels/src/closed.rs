@@ -104,9 +104,9 @@ fn check(population: usize, think_time: f64, stations: &[(f64, Station)]) -> Res
     Ok(())
 }
 
-/// Multiplies the stations with these indices into the series, once for each station as the last factor. A product
-/// shows only the queue of its last factor. Halving the set of K stations recursively takes log₂ K multiplications for
-/// each station, instead of K.
+/// Multiplies the stations with these indices into the series. A product shows only the queue of its last factor, so
+/// each station is the last factor once. Recursive halving of K stations takes log₂ K multiplications for each station,
+/// instead of K.
 fn multiply_each_last(
     series: Series,
     indices: &[usize],

@@ -1,8 +1,8 @@
 //! The interface between the memcached server and a store of items.
 //!
-//! The trait is small: it has one read, and one atomic read-decide-change. Conditions (add, replace, compare-and-swap),
-//! arithmetic and recache tokens belong to the protocol, which expresses them as the decision. An engine only makes the
-//! change atomic, and gives every changed item a new version.
+//! Items have one read, and one atomic read-decide-change. Conditions (add, replace, compare-and-swap), arithmetic and
+//! recache tokens belong to the protocol, which expresses them as the decision. An engine makes the change atomic, and
+//! gives the changed item a new version, unless [`Change::Amend`] keeps the old one.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::versions;
 /// A second of the Unix epoch. An engine has no clock: callers pass the time.
 pub type Second = u32;
 
-/// The version of an item. Every change of the item gives a larger version, even if the item was removed in between.
+/// The version of an item. Every change of its value gives a larger version, even if the item was removed in between.
 pub type Version = u64;
 
 /// Length of the longest key.
@@ -60,7 +60,7 @@ pub struct Item<'a> {
     pub flags: u32,
     /// When the item expires.
     pub expiry: Expiry,
-    /// The version; it grows with every change of the item.
+    /// The version; it grows with every change of the value.
     pub version: Version,
     /// Bits that the protocol stores with the item. The engine does not interpret them.
     pub marks: u8,
@@ -234,7 +234,7 @@ pub trait Engine {
     /// Waits until all changes that this handle made or has seen are durable, as far as the engine provides durability.
     ///
     /// # Errors
-    /// Why the changes will never be durable. No client may see them.
+    /// Why the changes will never be durable. No client may see these changes.
     #[inline]
     fn settle(&mut self) -> Result<(), String> {
         Ok(())

@@ -1,7 +1,7 @@
-//! The metrics that roles make and the admin port prints.
+//! The metrics that the roles of programs (store, middleware) make and the admin port prints.
 
-/// A list of metrics: kind, name, help and value of each. After `for`: a sample of each metric for every row, whose
-/// label has this value.
+/// A list of metrics: kind, name, help and value of each. With `for`, each metric has a sample for every row, under a
+/// label.
 macro_rules! metrics {
     ($($kind:ident $name:literal $help:literal = $value:expr;)*) => {
         vec![$($crate::metric::Metric::$kind($name, $help, $value)),*]

@@ -23,11 +23,11 @@ pub struct Model {
 pub struct Station {
     /// The discipline of service.
     pub service: Service,
-    /// The most customers at the station. A further customer is refused, and its round is lost.
+    /// The most customers at the station. A further customer loses its round, or waits if the station is blocking.
     pub places: u32,
-    /// With servers, by class: 0 is served first; in a level, and without levels, the first to come.
+    /// By class: level 0 is served first, and a level in the order of arrival. Only with servers; empty for one level.
     pub levels: Vec<u32>,
-    /// Whether a customer that finds no place waits where it is, in its server, instead of losing its round.
+    /// Whether a customer without a place waits in its last server, instead of losing its round.
     pub is_blocking: bool,
 }
 
@@ -239,7 +239,7 @@ impl Station {
             && self.levels.iter().all(|&level| (level as usize) < classes)
             && matches!(self.service, Service::Servers(_));
         if has_levels && !is_known {
-            return argument("levels", "expected servers, and a level below their number by class");
+            return argument("levels", "expected servers, and levels below the number of classes");
         }
         if self.places == 0 {
             return argument("stations", "expected a place or more");

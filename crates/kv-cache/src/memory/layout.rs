@@ -19,7 +19,7 @@ pub(super) const STATE: usize = 26;
 
 /// A bit of the state: the item is no longer in the index.
 pub(super) const DEAD: u8 = 1;
-/// A bit of the state: the item was used since it was put, or last spared from eviction.
+/// A bit of the state: the item was used since its put, or since eviction last spared it.
 pub(super) const USED: u8 = 2;
 /// A bit of the state: the item was read since it was put.
 pub(super) const READ: u8 = 4;
