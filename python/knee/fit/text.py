@@ -327,8 +327,8 @@ def selection_sentence(selection: Selection) -> str:
         )
     return (
         f"{head} Knee predicted each client count from the others. The median error was {x:.1%} of throughput and "
-        f"{r:.1%} of response time. At the largest count, throughput was {_too(x_edge)}, and response time "
-        f"{_too(r_edge)}."
+        f"{r:.1%} of response time. For the largest count, it predicted a throughput {_too(x_edge)}, and a response "
+        f"time {_too(r_edge)}."
     )
 
 

@@ -156,7 +156,7 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
     )
     notes = []
     if any(check.view == "middleware" for check in closed):
-        notes.append("In the middleware's view, think time includes the difference between both response times.")
+        notes.append("In the middleware's view, think time includes the time between client and middleware.")
     if not all(check.judges_response for check in closed):
         notes.append(
             "The law does not judge the response time of a request type, nor a middleware's response time below a "

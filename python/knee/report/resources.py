@@ -75,7 +75,7 @@ def _candidates(sheet: Sheet) -> str:
         _share(found.at_most) for _, found in rows
     ]
     if over:
-        columns["saturated from (clients)"] = [found.first_saturated for _, found in rows]
+        columns[f"{SATURATED:.0%} busy from (clients)"] = [found.first_saturated for _, found in rows]
     return sheet.of_configurations(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
