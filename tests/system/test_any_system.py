@@ -19,6 +19,11 @@ from json_schema import answered
 from searches import knee
 from systems import free_port, is_gone, wait_until
 
+from knee import spec
+from knee.data import RunFolder
+from knee.find.scouts import Scouts
+from knee.lab.hosts.local import LocalHost
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLOTS = f"{sys.executable} {REPOSITORY / 'bench' / 'slots.py'}"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY / "python")}
@@ -93,6 +98,19 @@ def test_run_of_two_systems_ends_with_a_folder_that_all_commands_read(tmp_path: 
     assert compared.returncode == 0, compared.stderr
     page = (folder / "report.html").read_text()
     assert "<title>any" in page and "Does it matter?" in page
+
+
+def test_scouts_of_a_command_enclose_its_knee(tmp_path: Path, port: int) -> None:
+    # Two slots answer one request each at a time.
+    file, lines = written(tmp_path, port, f'command = "{SLOTS} {port} 2 20"', '"load.clients" = "auto"'), list[str]()
+    experiment = spec.load(file)
+    folder = RunFolder.create(tmp_path, "any", spec.read(file))
+    scouts = Scouts(experiment, 0, folder, LocalHost(), lines.append)
+    levels = scouts.levels()
+    assert levels[0] < 2 < levels[-1] and scouts.reasons[0].startswith("a knee near")
+    clients = scouts.done["load.clients"]
+    assert len(lines) == len(clients) == len(list(folder.path.glob("scouts/outputs/*.txt"))) >= 3
+    assert not list(folder.path.rglob("table.csv"))
 
 
 def test_run_whose_command_or_system_fails_names_both(tmp_path: Path, port: int) -> None:

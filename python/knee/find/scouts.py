@@ -21,8 +21,10 @@ from knee.data.observations import observations
 from knee.errors import ProcessError
 from knee.find.knees import KneeTarget, load_at_knee
 from knee.find.search import Runs, Search
+from knee.generators.lab import CommandLab
 from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts import Host
+from knee.lab.hosts.local import LocalHost
 from knee.lab.run import Lab
 from knee.spec import Level, Measure, Spec
 from knee.spec.design import Run
@@ -62,10 +64,9 @@ class Scouts:
     def __init__(self, spec: Spec, seed: int, folder: RunFolder, host: Host, report: Callable[[str], None]) -> None:
         self._spec = spec.model_copy(update={"measure": _shortened(spec)})
         self._folder = RunFolder(folder.path / "scouts")
-        self._lab = Lab(self._spec, seed, self._folder, host, Progress())
-        self._report = report
+        self._seed, self._host, self._report = seed, host, report
         self._made = 0
-        self.done: dict[str, list[Level]] = {}
+        self.done: dict[str, list[Level | None]] = {}
         self.reasons: list[str] = []
 
     @property
@@ -78,6 +79,7 @@ class Scouts:
         with writing(self._folder.path):
             if self._folder.path.exists():
                 shutil.rmtree(self._folder.path)
+            self._folder.path.mkdir()
         (least,) = self._spec.factors[CLIENTS]
         found: set[int] = set()
         target = ScoutTarget(precision=0.05)
@@ -95,20 +97,27 @@ class Scouts:
         levels = {**others, CLIENTS: clients}
         run = Run(self._made, 1, levels, self._spec.at(levels))
         self._made += 1
-        tally = self._lab.make([run], lambda *_: None)
-        for _run, reason in tally.failed:
-            raise ProcessError(f"scout with {_named(levels)}: {reason}")
+        result = self._run_command(run) if self._spec.base.system.load.is_foreign else self._run(run)
+        time = "" if result.response_ms is None else f"  {number(result.response_ms)} ms"
+        self._report(f"scout  {_named(levels)}  {number(result.throughput, 4)} requests/s{time}")
+        for name, value in {**levels, "throughput": result.throughput, "response_ms": result.response_ms}.items():
+            self.done.setdefault(name, []).append(float(f"{value:.4g}") if isinstance(value, float) else value)
+        return result
+
+    def _run(self, run: Run) -> Result:
+        tally = Lab(self._spec, self._seed, self._folder, self._host, Progress()).make([run], lambda *_: None)
+        for _, reason in tally.failed:
+            raise ProcessError(f"scout with {_named(run.levels)}: {reason}")
         table = observations(Dataset(self._folder.path, self._spec, {}))
         row = table.row(by_predicate=pl.col("point") == run.point, named=True)
         if not row["throughput"] or row["response_ms"] is None:
-            raise ProcessError(f"scout with {_named(levels)}: no request was answered; lengthen measure.seconds")
-        rate, time = number(row["throughput"], 4), number(row["response_ms"])
-        self._report(f"scout  {_named(levels)}  {rate} requests/s  {time} ms")
-        measured = {name: float(f"{row[name]:.4g}") for name in ("throughput", "response_ms")}
-        for name, value in {**levels, **measured}.items():
-            self.done.setdefault(name, []).append(value)
-        customers = clients * (row["pipeline"] or 1)
+            raise ProcessError(f"scout with {_named(run.levels)}: no request was answered; lengthen measure.seconds")
+        customers = run.configuration.clients * (row["pipeline"] or 1)
         return Result("knee-load", row["throughput"], row["response_ms"], clients=customers, rest_ms=row["think_ms"])
+
+    def _run_command(self, run: Run) -> Result:
+        assert isinstance(self._host, LocalHost), "the experiment file was checked"
+        return CommandLab(self._spec, self._folder, self._host, Progress(), lambda _: None).scout(run)
 
 
 def _shortened(spec: Spec) -> Measure:

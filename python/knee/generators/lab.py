@@ -9,6 +9,7 @@ from pathlib import Path
 
 from knee import check
 from knee.data import Dataset, Outcome, RunFolder
+from knee.data.foreign import Result
 from knee.data.outputs import Outputs, output_name, results_of
 from knee.errors import KneeError, SpecError, StorageError
 from knee.generators.runner import GRACE_S, LATE_S, Runner, System
@@ -54,7 +55,7 @@ class CommandLab:
             self._progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
             begun_s, started = time.monotonic(), list[Command]()
             try:
-                outcome = Outcome("done", throughput=self._measure(run, started))
+                outcome = Outcome("done", throughput=self._measure(run, started).throughput)
                 done += 1
                 took_s.append(time.monotonic() - begun_s)
             except StorageError:
@@ -71,20 +72,25 @@ class CommandLab:
                 between()
         return Tally(done, failed)
 
-    def _measure(self, run: Run, started: list[Command]) -> float:
-        """Make a run, keep its output, and return its throughput in requests/s."""
+    def scout(self, run: Run) -> Result:
+        """Make a run without processor times, which is in no table. Raises KneeError if it fails."""
+        return self._measure(run, [], is_scout=True)
+
+    def _measure(self, run: Run, started: list[Command], *, is_scout: bool = False) -> Result:
+        """Make a run, keep its output, and return its result."""
         seconds, name = self._spec.measure.seconds, output_name(run)
         with ExitStack() as cleanup:
             cleanup.callback(self._host.close, GRACE_S)
             runner = self._runner(run, started)
             paths = self._outputs.unfinished_paths(name)
             clients = run.configuration.clients
-            result = runner.once(clients, seconds, paths, 2 * seconds + LATE_S, on_start=started.append)
-        if result.usage is None:
+            limit_s = 2 * seconds + LATE_S
+            result = runner.once(clients, seconds, paths, limit_s, is_scout=is_scout, on_start=started.append)
+        if result.usage is None and not is_scout:
             cause = "the generator's start and end take most of a run"
             self._once(f"processor times are unknown: {cause}; set measure.seconds to the length of the load")
         self._outputs.keep(Path(result.source), name, name, result.usage)
-        return result.throughput
+        return result
 
     def _runner(self, run: Run, started: list[Command]) -> Runner:
         """The generator, after the start of its system."""

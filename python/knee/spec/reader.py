@@ -143,8 +143,6 @@ class _Reader:
             self._problem(("measure", "ramp"), misfit)
         if auto and base is not None and (base.workload.rate is not None or "workload.rate" in factors):
             self._problem(auto, 'cannot be "auto" with workload.rate: an open loop has no knee; list the clients')
-        if auto and is_foreign:
-            self._problem(auto, 'cannot be "auto" with load.command: list the clients, or use `knee find`')
         for name in NOT_MEASURED if is_foreign else ():
             # A shorter `seconds` of the command line changes warm-up and cool-down, too.
             if (path := ("measure", name)) in self._lines or path in self._set_by:
