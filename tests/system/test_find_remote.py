@@ -1,4 +1,4 @@
-"""`knee find` with servers that report their own processor times: Redis, memcached, node_exporter, and a process."""
+"""`knee find` with servers that report their own use: Redis, memcached, node_exporter, and a process."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def redis(start: Callable[..., Running], tmp_path: Path) -> Callable[..., Runnin
 def test_redis_reports_the_time_of_its_main_thread(redis: Callable[..., Running]) -> None:
     server = redis()
     target = Remote.parse(f"redis://{server.endpoint}")
-    before = target.read()
+    (before,) = target.read()
     assert converse(server.address, command("EVAL", SPIN, "0", "300") + b"QUIT\r\n").endswith(b"+OK\r\n")
-    after = target.read()
+    (after,) = target.read()
     assert (after.name, after.servers) == ("redis main thread", 1)
     assert 0.3 <= after.time_s - before.time_s < 10
     # A hypervisor, or other programs, may take much of the processor.
@@ -117,7 +117,7 @@ def test_redis_with_a_password_reads_it_from_the_environment(
     with pytest.raises(SpecError, match=f"--watch redis://{server.endpoint}: .*NOAUTH.*; "):
         target.read()
     monkeypatch.setenv("REDISCLI_AUTH", "s3 cret")
-    assert target.read().busy_s > 0
+    assert target.read()[0].busy_s > 0
     monkeypatch.setenv("REDISCLI_AUTH", "wr0ng")
     with pytest.raises(SpecError, match="WRONGPASS") as refused:
         target.read()
@@ -130,14 +130,14 @@ def test_redis_without_a_password_answers_beside_a_refused_one(
     server = redis()
     monkeypatch.setenv("REDISCLI_AUTH", "s3cret")
     assert b"-ERR" in converse(server.address, command("AUTH", "s3cret") + b"QUIT\r\n")
-    assert Remote.parse(f"redis://{server.endpoint}").read().busy_s > 0
+    assert Remote.parse(f"redis://{server.endpoint}").read()[0].busy_s > 0
 
 
 def test_memcached_reports_the_time_of_its_process(systems: Systems) -> None:
     server = systems.memcached(None, "-t", "3")
     target = Remote.parse(f"memcached://{server.endpoint}")
     converse(server.address, b"set k 0 0 1\r\nx\r\n" + b"get k\r\n" * 50_000 + b"quit\r\n")
-    read = target.read()
+    (read,) = target.read()
     assert (read.name, read.servers) == ("memcached threads", 3)
     assert 0 < read.busy_s == pytest.approx(sum(psutil.Process(server.pid).cpu_times()[:2]), abs=0.03)
 
@@ -177,11 +177,11 @@ def test_node_exporter_reports_its_machine(start: Callable[..., Running]) -> Non
     another = partial(re.sub, r"(?m)^(node_boot_time_seconds) .*", r"\1 1e9")
     with relayed(url, another) as place:
         target = Remote.parse(f"http://{place}/metrics")
-        before, host, began_s = target.read(), psutil.cpu_times(), time.monotonic()
+        (before,), host, began_s = target.read(), psutil.cpu_times(), time.monotonic()
         end_s = time.process_time() + 0.4
         while time.process_time() < end_s:
             pass
-        after, later, elapsed_s = target.read(), psutil.cpu_times(), time.monotonic() - began_s
+        (after,), later, elapsed_s = target.read(), psutil.cpu_times(), time.monotonic() - began_s
     assert (after.name, after.servers) == ("127.0.0.1 CPU", psutil.cpu_count())
     used_s = sum(getattr(later, mode) - getattr(host, mode) for mode in ("user", "nice", "system", "irq", "softirq"))
     assert after.busy_s - before.busy_s == pytest.approx(used_s, abs=0.15)
@@ -193,9 +193,9 @@ def test_exporter_of_one_process_needs_its_threads(start: Callable[..., Running]
     port = free_port()
     start([sys.executable, "-c", SERVICE, str(port)], port)
     target = Remote.parse(f"http://127.0.0.1:{port}/metrics")
-    before = target.read()
+    (before,) = target.read()
     urlopen(f"http://127.0.0.1:{port}/").close()
-    after = target.read()
+    (after,) = target.read()
     assert (after.name, after.servers) == ("127.0.0.1 process", 1)
     assert 0.29 <= after.busy_s - before.busy_s <= after.time_s - before.time_s + 0.02
     without = partial(re.sub, r"(?m)^go_sched_gomaxprocs_threads .*\n", "process_threads 20\n")
@@ -240,13 +240,60 @@ def test_exporter_without_its_boot_time_reports_its_machine(tmp_path: Path) -> N
     file = tmp_path / "metrics"
     file.write_text("".join(f'node_cpu_seconds_total{{cpu="{cpu}",mode="user"}} 2\n' for cpu in (0, 1)))
     with relayed(file.as_uri(), str) as place:
-        read = Remote.parse(f"http://{place}/metrics").read()
+        (read,) = Remote.parse(f"http://{place}/metrics").read()
     assert (read.time_s, read.busy_s, read.servers) == (2, 4, 2)
+
+
+LINK = """\
+node_network_address_assign_type{{device="{device}"}} {assigned}
+node_network_protocol_type{{device="{device}"}} {protocol}
+node_network_speed_bytes{{device="{device}"}} {speed}
+node_network_receive_bytes_total{{device="{device}"}} {received}
+node_network_receive_packets_total{{device="{device}"}} {packets}
+node_network_transmit_bytes_total{{device="{device}"}} {sent}
+node_network_transmit_packets_total{{device="{device}"}} {packets}
+"""
+
+
+def test_link_of_another_machine_is_as_busy_as_its_busier_direction(tmp_path: Path) -> None:
+    cards = [
+        {"device": device, "assigned": assigned, "protocol": protocol, "speed": speed}
+        for device, assigned, protocol, speed in (
+            ("eth0", 0, 1, 125_000_000),
+            # A virtual machine's card without a speed, one end of a virtual pair, and a tunnel.
+            ("eth1", 0, 1, -125_000),
+            ("veth2", 3, 1, 1_250_000_000),
+            ("tun3", 0, 65534, 1_250_000),
+        )
+    ]
+    file = tmp_path / "metrics"
+
+    def count(**counters: float) -> None:
+        processor = f'node_cpu_seconds_total{{cpu="0",mode="idle"}} {counters["time_s"]}\n'
+        file.write_text(processor + "".join(LINK.format(**card, **counters) for card in cards))
+
+    count(time_s=500, received=7e9, sent=9e9, packets=1e6)
+    with relayed(file.as_uri(), str) as place:
+        sampler = Sampler("x", Remote.parse(f"http://{place}/metrics"), 1.0)
+        began_s = time.monotonic()
+        sampler.start()
+        wait_until(lambda: len(sampler._readings) == 1, "a reading")
+        count(time_s=501, received=7e9 + 25e6, sent=9.1e9, packets=1.1e6)
+        wait_until(lambda: len(sampler._readings) > 2, "a later one")
+        found = {station.name: station.busy for station in sampler.stop(began_s, time.monotonic())}
+    assert found == {"127.0.0.1 CPU": 0, "127.0.0.1 link eth0": pytest.approx((100e6 + 24 * 100e3) / 125e6)}
 
 
 @pytest.mark.parametrize(
     "address",
-    ["redis://me:s3cret@h:1", "http://h:1/m?token=s3cret", "http://s3cret@h/", "redis://h/s3cret", "s3cret://h:1"],
+    [
+        "redis://me:s3cret@h:1",
+        "http://h:1/m?token=s3cret",
+        "http://s3cret@h/",
+        "redis://h/s3cret",
+        "s3cret://h:1",
+        "postgresql://me:s3cret@h/d",
+    ],
 )
 def test_address_that_may_have_a_secret_is_refused_without_it(address: str) -> None:
     with pytest.raises(SpecError, match="--watch: expected redis://HOST:PORT") as refused:
@@ -289,7 +336,7 @@ def test_restarted_server_has_no_station(redis: Callable[..., Running]) -> None:
     server.kill()
     redis(port=server.port)
     wait_until(lambda: len(sampler._readings) > 1, "another one")
-    assert sampler.stop(began_s, time.monotonic()) is None
+    assert sampler.stop(began_s, time.monotonic()) == ()
 
 
 def test_server_that_hangs_delays_no_other_sampler_at_the_end() -> None:

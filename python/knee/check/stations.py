@@ -9,6 +9,9 @@ from knee.data.measurements import kind_by_name
 from knee.data.usage import GENERATOR, Usage
 from knee.data.utilization import OUTSIDERS_DECISIVE, SATURATED
 
+_Names = dict[tuple[str, str | None], str]
+"""The names in the table of a part's stations, and of a watched server's station with its own name."""
+
 
 def stations_of(results: Sequence[Result]) -> list[dict[str, float | None]]:
     """For each result, the cells of the columns `utilization_STATION` and `servers_STATION`.
@@ -34,7 +37,7 @@ def stations_of(results: Sequence[Result]) -> list[dict[str, float | None]]:
     return [{**columns, **own} for own in cells]
 
 
-def _cells(usage: Usage, names: Mapping[str, str], cores: Mapping[str, float], host: str) -> dict[str, float | None]:
+def _cells(usage: Usage, names: _Names, cores: Mapping[str, float], host: str) -> dict[str, float | None]:
     cells: dict[str, float | None] = {}
     # Processors that other programs fill show nothing about the system.
     if usage.host_cores is not None and usage.sees_system and usage.others < OUTSIDERS_DECISIVE:
@@ -47,34 +50,33 @@ def _cells(usage: Usage, names: Mapping[str, str], cores: Mapping[str, float], h
         if part.name == GENERATOR:
             cells[f"utilization_{GENERATOR}"] = max(thread, busy)
             continue
-        label = names[part.name]
+        label = names[part.name, None]
         cells[f"utilization_{label} thread"] = thread
         if own_cores is not None and (usage.host_cores is None or own_cores < usage.host_cores):
             cells |= {f"utilization_{label} CPU": busy, f"servers_{label} CPU": own_cores}
     for station in usage.stations:
-        label = names[station.watched]
+        label = names[station.watched, station.name]
         cells |= {f"utilization_{label}": round(station.busy, 4), f"servers_{label}": station.servers}
     return cells
 
 
-def _names(usages: Sequence[Usage]) -> dict[str, str]:
-    """By part of the system, the name of its stations, and by watched server, that of its station."""
+def _names(usages: Sequence[Usage]) -> _Names:
     busiest: dict[str, dict[str, float]] = {}
     for part in (part for usage in usages for part in usage.parts if part.name != GENERATOR):
         used_s = busiest.setdefault(part.name, {})
         for process in part.processes[:1]:
             used_s[process.name] = used_s.get(process.name, 0.0) + process.thread_cpu_s
-    found: dict[str, str] = {}
+    found: _Names = {}
     for name, used_s in busiest.items():
         label = max(used_s, key=lambda process: used_s[process], default=name)
-        found[name] = _label(label, f"{label} thread", name, found)
+        found[name, None] = _label(label, f"{label} thread", name, found)
     for station in (station for usage in usages for station in usage.stations):
-        if station.watched not in found:
-            found[station.watched] = _label(station.name, station.name, station.watched, found)
+        if (key := (station.watched, station.name)) not in found:
+            found[key] = _label(station.name, station.name, station.watched, found)
     return found
 
 
-def _label(label: str, station: str, watched: str, others: Mapping[str, str]) -> str:
+def _label(label: str, station: str, watched: str, others: _Names) -> str:
     # A system's process or machine may have a name such as "client".
     if kind_by_name(station) != "station":
         label = f"the system's {label}"

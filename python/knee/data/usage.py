@@ -56,7 +56,7 @@ class Station:
     """A station whose server reported its own use over `seconds`.
 
     watched  the target of --watch
-    busy_s   CPU time of its threads or processors
+    busy_s   CPU time of its threads or processors, or the busy time of a link or of a serial resource
     steal_s  time that a hypervisor took from the processors
     servers  number of its threads or processors
     """

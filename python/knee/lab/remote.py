@@ -1,4 +1,4 @@
-"""Servers that report their processor times over the network: Redis, memcached, and exporters for Prometheus."""
+"""Servers that report their own use: Redis, memcached, and exporters for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import ProxyHandler, build_opener
 
@@ -18,6 +20,9 @@ import psutil
 from knee.data.usage import Station
 from knee.errors import SpecError
 
+if TYPE_CHECKING:
+    from prometheus_client.samples import Sample
+
 _TIMEOUT_S = 2.0
 _BYTES_MAX = 16 << 20
 _SAMPLES = 10
@@ -25,19 +30,27 @@ _SAMPLES = 10
 _PERIOD_MIN_S = 0.25
 _NOT_BUSY = ("idle", "iowait", "steal")
 _MACHINE, _PROCESS, _BOOT = "node_cpu_seconds_total", "process_cpu_seconds_total", "node_boot_time_seconds"
+_WAYS = ("receive", "transmit")
+_LINK = "node_network_"
+_COUNTERS = [f"{way}_{unit}_total" for way in _WAYS for unit in ("bytes", "packets")]
+_OF_LINKS = [f"{_LINK}{each}" for each in ("address_assign_type", "protocol_type", "speed_bytes", *_COUNTERS)]
+_FRAME_BYTES = 24
+"""Preamble, check sum and gap of an Ethernet frame, which no interface counts."""
 _THREADS = "go_sched_gomaxprocs_threads"
 """Threads of a process that Go's runtime lets compute at once. All threads may be more than the processors."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Counters of a station as in :class:`Station`, at `time_s` of the server's clock or of this machine's."""
+    """Counters of a station as in :class:`Station`, at `time_s` of the server's clock or of this machine's. Those of a
+    link count bytes: its speed is their number in a busy second. Of readings with one name, the busiest counts."""
 
     name: str
     time_s: float
     busy_s: float
     servers: float
     steal_s: float = 0.0
+    speed: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,7 @@ class Remote:
         forms = "redis://HOST:PORT, memcached://HOST:PORT or http://HOST:PORT/metrics"
         raise SpecError(f"--watch: expected {forms}, without a user, a password or a query; correct the address")
 
-    def read(self) -> Reading:
+    def read(self) -> tuple[Reading, ...]:
         """Its counters now. Raises SpecError if the server does not answer, or lacks a counter."""
         url = urlsplit(self.address)
         try:
@@ -79,7 +92,7 @@ class Sampler:
         self._name = name
         self._remote = remote
         self._period_s = max(_PERIOD_MIN_S, seconds / _SAMPLES)
-        self._readings: list[tuple[float, Reading]] = []
+        self._readings: list[tuple[float, tuple[Reading, ...]]] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True)
 
@@ -91,30 +104,40 @@ class Sampler:
         """Begin no other reading; `stop` waits for the last."""
         self._stopping.set()
 
-    def stop(self, begin_s: float, end_s: float) -> Station | None:
+    def stop(self, begin_s: float, end_s: float) -> tuple[Station, ...]:
         """End, and return the use between the first and the last reading in a part of this machine's monotonic clock;
-        None if it has fewer, or if the server started again."""
+        empty if it has fewer, or if the server started again."""
         self.end()
         self._thread.join(_TIMEOUT_S)
         steady = [reading for time_s, reading in list(self._readings) if begin_s <= time_s <= end_s]
         if len(steady) < 2:
-            return None
+            return ()
         first, last = steady[0], steady[-1]
-        seconds, busy_s, steal_s = (
-            getattr(last, counter) - getattr(first, counter) for counter in ("time_s", "busy_s", "steal_s")
-        )
-        if min(seconds, busy_s) < 0 or not seconds or (first.name, first.servers) != (last.name, last.servers):
-            return None
-        return Station(self._name, last.name, seconds, busy_s, max(0.0, steal_s), last.servers)
+        if [_server(each) for each in first] != [_server(each) for each in last]:
+            return ()
+        found: dict[str, Station] = {}
+        for before, after in zip(first, last, strict=True):
+            seconds, used, steal_s = (
+                getattr(after, counter) - getattr(before, counter) for counter in ("time_s", "busy_s", "steal_s")
+            )
+            if min(seconds, used) < 0 or not seconds:
+                return ()
+            own = Station(self._name, after.name, seconds, used / after.speed, max(0.0, steal_s), after.servers)
+            found[own.name] = max(own, found.get(own.name, own), key=lambda station: station.busy)
+        return tuple(found.values())
 
     def _sample_until_stopped(self) -> None:
         while not self._stopping.wait(self._period_s):
             with suppress(SpecError):
-                reading = self._remote.read()
-                self._readings.append((time.monotonic(), reading))
+                readings = self._remote.read()
+                self._readings.append((time.monotonic(), readings))
 
 
-def _redis(url: SplitResult) -> Reading:
+def _server(reading: Reading) -> tuple[str, float, float]:
+    return reading.name, reading.servers, reading.speed
+
+
+def _redis(url: SplitResult) -> tuple[Reading, ...]:
     """The main thread, which executes all commands."""
     password = os.environ.get("REDISCLI_AUTH")
     login = "" if password is None else f"*2\r\n$4\r\nAUTH\r\n${len(password.encode())}\r\n{password}\r\n"
@@ -128,14 +151,14 @@ def _redis(url: SplitResult) -> Reading:
     # Redis 5 and older have no other thread that computes.
     thread = "" if int(info["redis_version"].partition(".")[0]) < 6 else "_main_thread"
     busy_s = sum(float(info[f"used_cpu_{mode}{thread}"]) for mode in ("user", "sys"))
-    return Reading("redis main thread", int(now[1]) + int(now[2]) / 1e6, busy_s, 1)
+    return (Reading("redis main thread", int(now[1]) + int(now[2]) / 1e6, busy_s, 1),)
 
 
-def _memcached(url: SplitResult) -> Reading:
+def _memcached(url: SplitResult) -> tuple[Reading, ...]:
     """Its threads that serve connections. Maintenance counts as their work."""
     stats = dict(re.findall(r"^STAT (\w+) (.*)\r$", _converse(url, "stats\r\nquit\r\n"), re.MULTILINE))
     busy_s = float(stats["rusage_user"]) + float(stats["rusage_system"])
-    return Reading("memcached threads", time.monotonic(), busy_s, int(stats["threads"]))
+    return (Reading("memcached threads", time.monotonic(), busy_s, int(stats["threads"])),)
 
 
 def _converse(url: SplitResult, request: str) -> str:
@@ -146,15 +169,15 @@ def _converse(url: SplitResult, request: str) -> str:
             return answers.read(_BYTES_MAX).decode(errors="replace")
 
 
-def _prometheus(url: SplitResult) -> Reading:
-    """The processors of node_exporter's machine, or the process of another exporter."""
+def _prometheus(url: SplitResult) -> tuple[Reading, ...]:
+    """The processors and links of node_exporter's machine, or the process of another exporter."""
     from prometheus_client.parser import text_string_to_metric_families
 
     # No proxy: the server is a part of the system.
     with build_opener(ProxyHandler({})).open(url.geturl(), timeout=_TIMEOUT_S) as answer:
         lines = answer.read(_BYTES_MAX).decode().splitlines(keepends=True)
     now_s = time.monotonic()
-    metrics = "".join(line for line in lines if line.startswith((_MACHINE, _PROCESS, _BOOT, _THREADS)))
+    metrics = "".join(line for line in lines if line.startswith((_MACHINE, _PROCESS, _BOOT, _THREADS, *_OF_LINKS)))
     samples = [sample for family in text_string_to_metric_families(metrics) for sample in family.samples]
     times = [
         (sample.labels["cpu"], sample.labels["mode"], sample.value) for sample in samples if sample.name == _MACHINE
@@ -170,14 +193,31 @@ def _prometheus(url: SplitResult) -> Reading:
     if not times:
         if _THREADS not in plain:
             raise ValueError(f"neither {_MACHINE} nor {_THREADS}")
-        return Reading(f"{url.hostname} process", now_s, plain[_PROCESS], plain[_THREADS])
+        return (Reading(f"{url.hostname} process", now_s, plain[_PROCESS], plain[_THREADS]),)
     if abs(plain.get(_BOOT, 0.0) - psutil.boot_time()) <= 1:
         raise ValueError("it is of this machine, which Knee reads itself: watch port:NUMBER")
     processors = len({cpu for cpu, _, _ in times})
     busy_s = sum(value for _, mode, value in times if mode not in _NOT_BUSY)
     steal_s = sum(value for _, mode, value in times if mode == "steal")
     # Counters of one answer may be older than it.
-    return Reading(f"{url.hostname} CPU", sum(value for *_, value in times) / processors, busy_s, processors, steal_s)
+    time_s = sum(value for *_, value in times) / processors
+    return (Reading(f"{url.hostname} CPU", time_s, busy_s, processors, steal_s), *_links(url, time_s, samples))
+
+
+def _links(url: SplitResult, time_s: float, samples: Sequence[Sample]) -> Iterator[Reading]:
+    """Both directions of each network card with a speed. The speeds of tunnels and virtual pairs are fictitious: such
+    interfaces have no Ethernet, or no permanent address."""
+    cards: dict[str, dict[str, float]] = {}
+    for sample in samples:
+        if sample.name.startswith(_LINK):
+            cards.setdefault(sample.labels["device"], {})[sample.name.removeprefix(_LINK)] = sample.value
+    for device, card in sorted(cards.items()):
+        is_real = (card.get("protocol_type"), card.get("address_assign_type")) == (1, 0)
+        # A collector that is switched off leaves counters out.
+        if is_real and card.get("speed_bytes", 0) > 0 and len(card) == len(_OF_LINKS):
+            for way in _WAYS:
+                used = card[f"{way}_bytes_total"] + _FRAME_BYTES * card[f"{way}_packets_total"]
+                yield Reading(f"{url.hostname} link {device}", time_s, used, 1, speed=card["speed_bytes"])
 
 
 _READERS = {"redis": _redis, "memcached": _memcached, "http": _prometheus, "https": _prometheus}

@@ -236,7 +236,7 @@ class Meter:
             sampler.end()
         self._thread.join()
         begin_s, end_s = _steady(elapsed_s, min(self._seconds, elapsed_s))
-        stations = [each.stop(self._began_s + begin_s, self._began_s + end_s) for each in self._samplers]
+        own = [each.stop(self._began_s + begin_s, self._began_s + end_s) for each in self._samplers]
         if self._failure is not None:
             raise self._failure
         steady = [sample for sample in self._samples if begin_s <= sample[0] - self._began_s <= end_s]
@@ -248,8 +248,8 @@ class Meter:
             last[name] - first[name] for name in ("user", "nice", "system", "irq", "softirq", "steal")
         )
         parts = (_part(name, [states[name] for _, _, states in steady], seconds) for name in self._parts)
-        own = tuple(station for station in stations if station is not None)
-        return Usage(seconds, user + nice + system, irq + softirq, steal, host_cores(), tuple(parts), own)
+        stations = tuple(station for stations in own for station in stations)
+        return Usage(seconds, user + nice + system, irq + softirq, steal, host_cores(), tuple(parts), stations)
 
     def _sample_until_stopped(self) -> None:
         try:
