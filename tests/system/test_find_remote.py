@@ -1,4 +1,4 @@
-"""`knee find` with servers that report their own use: Redis, memcached, node_exporter, and a process."""
+"""`knee find` with servers that report their own use: Redis, memcached, PostgreSQL, node_exporter, and a process."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import re
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from socketserver import BaseRequestHandler, TCPServer
+from subprocess import DEVNULL, Popen
 from threading import Thread
 from urllib.request import urlopen
 
 import psutil
 import pytest
+from bench.postgresql import USER, Cluster
+from databases import Database
 from searches import folder_of, knee
 from systems import Running, Systems, converse, free_port, wait_until
 
@@ -31,8 +34,10 @@ from knee.find.generator import Generator
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
 from knee.lab.remote import Remote, Sampler
+from knee.lab.waits import _blocked
 from knee.lab.watch import Meter
 from knee.spec.template import Template
+from knee.verdict.bottleneck import Bottleneck
 
 SPIN = "local b = redis.call('time') repeat local t = redis.call('time') until (t[1]-b[1])*1e6+t[2]-b[2] > ARGV[1]*1000"
 """Computes for this number of milliseconds."""
@@ -282,6 +287,143 @@ def test_link_of_another_machine_is_as_busy_as_its_busier_direction(tmp_path: Pa
         wait_until(lambda: len(sampler._readings) > 2, "a later one")
         found = {station.name: station.busy for station in sampler.stop(began_s, time.monotonic())}
     assert found == {"127.0.0.1 CPU": 0, "127.0.0.1 link eth0": pytest.approx((100e6 + 24 * 100e3) / 125e6)}
+
+
+def with_environment(database: Database, patch: pytest.MonkeyPatch) -> Database:
+    """A database; the environment becomes that of its superuser."""
+    host, port = database.address.split(":")
+    for name, value in (("HOST", host), ("PORT", port), ("USER", USER), ("DATABASE", database.name)):
+        patch.setenv(f"PG{name}", value)
+    patch.setenv("PGPASSFILE", str(database.pgpass))
+    return database
+
+
+@pytest.fixture
+def watched(elsewhere: Database, monkeypatch: pytest.MonkeyPatch) -> Database:
+    """A database, and the environment of its superuser."""
+    return with_environment(elsewhere, monkeypatch)
+
+
+@contextmanager
+def pgbench(database: Database, path: Path, script: str, clients: int) -> Iterator[None]:
+    """A pgbench with clients that are all connected."""
+    file = path / "script.sql"
+    file.write_text(script)
+    program = str(find_foreign("pgbench", "postgresql-contrib"))
+    words = [program, "--no-vacuum", "--client", str(clients), "--time", "60", "--file", str(file)]
+    connected = f"SELECT count(*) = {clients} FROM pg_stat_activity WHERE application_name = 'pgbench'"
+    with Popen(words, stdout=DEVNULL) as running:
+        try:
+            wait_until(lambda: database.sql(connected, USER) == "t", "sessions")
+            yield
+        finally:
+            running.kill()
+    wait_until(lambda: database.sql(connected.replace(f" {clients} ", " 0 "), USER) == "t", "no session")
+
+
+def watched_for(database: Database, seconds: float) -> tuple[Station, ...]:
+    """PostgreSQL's stations over some seconds."""
+    sampler = Sampler("x", Remote.parse(f"postgresql://{database.address}/{database.name}"), seconds)
+    began_s = time.monotonic()
+    sampler.start()
+    time.sleep(seconds)
+    return sampler.stop(began_s, time.monotonic())
+
+
+def results(database: Database, path: Path, script: str, done: str, seconds: float, *loads: int) -> list[Result]:
+    """Two runs of each load, with PostgreSQL's stations. `done` is SQL for the number of transactions."""
+
+    def state() -> tuple[float, float]:
+        now, count = database.sql(f"SELECT extract(epoch FROM clock_timestamp()), ({done})", USER).split("|")
+        return float(now), float(count)
+
+    found = []
+    for clients in loads:
+        with pgbench(database, path, script, clients):
+            for _ in range(2):
+                (began_s, before), stations, (ended_s, after) = state(), watched_for(database, seconds), state()
+                rate = (after - before) / (ended_s - began_s)
+                usage = Usage(1.0, 0.0, 0.0, 0.0, None, (), stations)
+                found.append(Result("pgbench", rate, 1000 * clients / rate, clients=clients, usage=usage))
+    return found
+
+
+def shares(stations: Sequence[Station]) -> dict[str, float]:
+    return {each.name: each.busy for each in stations}
+
+
+def bottleneck(results: Sequence[Result]) -> Bottleneck:
+    verdict = check(results).verdict
+    assert verdict is not None
+    return verdict.verdicts[0].bottleneck
+
+
+@pytest.mark.alone
+def test_row_that_all_transactions_update_is_named(watched: Database, tmp_path: Path) -> None:
+    watched.sql("CREATE TABLE hot AS SELECT 0 AS n", USER)
+    script = "SELECT pg_sleep(0.08);\nBEGIN;\nUPDATE hot SET n = n + 1;\nSELECT pg_sleep(0.04);\nEND;\n"
+    runs = results(watched, tmp_path, script, "SELECT n FROM hot", 0.8, 1, 4, 14)
+    assert runs[0].usage is not None
+    assert shares(runs[0].usage.stations)["postgresql row lock"] == 0
+    found = bottleneck(runs)
+    (limit,) = (each for each in found.candidates if each.name == "station postgresql row lock")
+    # Between two transactions, sessions that wake may wait for a processor.
+    assert limit.at_most.estimate > 0.8
+    assert found.names == ((limit.name,) if limit.is_full else ())
+
+
+def test_rows_of_several_leave_a_lock_free_at_times(watched: Database, tmp_path: Path) -> None:
+    watched.sql("CREATE TABLE warm AS SELECT id, 0 AS n FROM generate_series(1, 4) AS id", USER)
+    script = "\\set id random(1, 4)\nBEGIN;\nUPDATE warm SET n = n + 1 WHERE id = :id;\nSELECT pg_sleep(0.01);\nEND;\n"
+    with pgbench(watched, tmp_path, script, 12):
+        wait_until(lambda: "Lock" in watched.sql("SELECT wait_event_type FROM pg_stat_activity", USER), "a lock")
+        assert shares(watched_for(watched, 1.0))["postgresql row lock"] < 0.9
+
+
+def test_reads_keep_neither_lock_nor_log_busy(watched: Database, tmp_path: Path) -> None:
+    with pgbench(watched, tmp_path, "SELECT pg_sleep(0.01);\n", 8):
+        assert shares(watched_for(watched, 0.5)) == {"postgresql WAL": 0, "postgresql row lock": 0}
+
+
+def test_commits_keep_the_log_busy_and_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(tmp_path, durable=True) as cluster:
+        database = with_environment(Database(cluster.address, "postgres", tmp_path / "none"), monkeypatch)
+        database.sql("CREATE TABLE log (line text)", USER)
+        runs = results(database, tmp_path, "INSERT INTO log VALUES ('x');\n", "SELECT count(*) FROM log", 0.4, 1, 3, 12)
+    found = [shares(run.usage.stations) for run in runs if run.usage is not None]
+    assert all(run["postgresql row lock"] == 0 for run in found)
+    assert max(run["postgresql WAL"] for run in found) > 0.05
+    # Commits share a sync, so the log limits throughput only if most sessions are always there.
+    assert set(bottleneck(runs).names) <= {"station postgresql WAL"}
+
+
+@pytest.mark.parametrize(
+    ("holders", "count"),
+    [
+        ({}, 0),
+        # 2 and 4 wait for 3, and 1 behind 2.
+        ({"1": "2", "2": "3", "4": "3", "5": "6"}, 3),
+        # The answers of PostgreSQL are not of one moment.
+        ({"1": "2", "2": "1"}, 1),
+    ],
+)
+def test_sessions_behind_others_wait_for_one_transaction(holders: dict[str, str], count: int) -> None:
+    assert _blocked(holders) == count
+
+
+def test_user_that_sees_no_waits_is_refused(watched: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGUSER", "bench")
+    address = f"postgresql://{watched.address}/{watched.name}"
+    with pytest.raises(SpecError, match=f"--watch {address}: .* GRANT pg_monitor TO it"):
+        Remote.parse(address).read()
+    monkeypatch.setenv("PGPASSFILE", "/nowhere")
+    with pytest.raises(SpecError, match=f"--watch {address}: .*no password supplied"):
+        Remote.parse(address).read()
+
+
+@pytest.mark.parametrize("place", ["h/d", "h:5432/d", "[::1]:5432/d", "%2Frun%2Fpostgresql/postgres"])
+def test_address_of_a_database_is_known(place: str) -> None:
+    assert Remote.parse(f"postgresql://{place}").address == f"postgresql://{place}"
 
 
 @pytest.mark.parametrize(

@@ -350,8 +350,9 @@ def find_command(
         typer.Option(
             metavar="WHAT",
             help="Watch the processors of pid:NUMBER, port:NUMBER, unit:NAME or cgroup:PATH, or those that "
-            "redis://HOST:PORT, memcached://HOST:PORT or http://HOST:PORT/metrics reports; by default those of "
-            "--system, or of the process that listens at the URL in COMMAND.",
+            "redis://HOST:PORT, memcached://HOST:PORT or http://HOST:PORT/metrics reports, or the waits of "
+            "postgresql://HOST/DATABASE; by default the processors of --system, or of the process that listens at the "
+            "URL in COMMAND.",
         ),
     ] = None,
     ready: Annotated[

@@ -1,4 +1,4 @@
-"""Servers that report their own use: Redis, memcached, and exporters for Prometheus."""
+"""Servers that report their own use: Redis, memcached, PostgreSQL, and exporters for Prometheus."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING
@@ -19,6 +19,8 @@ import psutil
 
 from knee.data.usage import Station
 from knee.errors import SpecError
+from knee.lab import waits
+from knee.spec.tables import ESCAPED
 
 if TYPE_CHECKING:
     from prometheus_client.samples import Sample
@@ -36,6 +38,7 @@ _COUNTERS = [f"{way}_{unit}_total" for way in _WAYS for unit in ("bytes", "packe
 _OF_LINKS = [f"{_LINK}{each}" for each in ("address_assign_type", "protocol_type", "speed_bytes", *_COUNTERS)]
 _FRAME_BYTES = 24
 """Preamble, check sum and gap of an Ethernet frame, which no interface counts."""
+_POSTGRESQL = re.compile(rf"postgresql://(\[[0-9A-Fa-f:.]+\]|([\w.-]|{ESCAPED})+)(:[0-9]{{1,5}})?/[\w.-]{{1,63}}")
 _THREADS = "go_sched_gomaxprocs_threads"
 """Threads of a process that Go's runtime lets compute at once. All threads may be more than the processors."""
 
@@ -53,6 +56,9 @@ class Reading:
     speed: float = 1.0
 
 
+_Read = Callable[[], tuple[Reading, ...]]
+
+
 @dataclass(frozen=True)
 class Remote:
     """A target of `--watch`, at an address without secrets."""
@@ -66,23 +72,39 @@ class Remote:
             url = urlsplit(text)
             is_place = bool(url.hostname and url.port and url.path in ("", "/"))
             is_known = is_place if url.scheme in ("redis", "memcached") else url.scheme in ("http", "https")
+            is_known |= bool(_POSTGRESQL.fullmatch(text))
             # A user, a password, a query or a fragment follows these.
             if is_known and url.hostname and not set("@?#") & set(text):
                 return cls(text)
-        forms = "redis://HOST:PORT, memcached://HOST:PORT or http://HOST:PORT/metrics"
+        forms = "redis://HOST:PORT, memcached://HOST:PORT, postgresql://HOST:PORT/DATABASE or http://HOST:PORT/metrics"
         raise SpecError(f"--watch: expected {forms}, without a user, a password or a query; correct the address")
+
+    def period_s(self, seconds: float) -> float:
+        """Seconds between two readings in a run of `seconds`."""
+        is_sampled = self.address.startswith("postgresql:")
+        return waits.PERIOD_S if is_sampled else max(_PERIOD_MIN_S, seconds / _SAMPLES)
 
     def read(self) -> tuple[Reading, ...]:
         """Its counters now. Raises SpecError if the server does not answer, or lacks a counter."""
+        with self.reading() as read:
+            return read()
+
+    @contextmanager
+    def reading(self) -> Iterator[_Read]:
+        """A function that reads its counters, as `read`."""
         url = urlsplit(self.address)
-        try:
-            return _READERS[url.scheme](url)
-        except (OSError, HTTPException) as error:
-            raise SpecError(f"--watch {self.address}: {error}; start it first, or correct the address") from None
-        except (LookupError, ValueError) as error:
-            raise SpecError(
-                f"--watch {self.address}: no processor times in its answer ({error}); see docs/find.md"
-            ) from None
+        with waits.Waits(self.address) if url.scheme == "postgresql" else nullcontext() as sessions:
+
+            def read() -> tuple[Reading, ...]:
+                try:
+                    return _READERS[url.scheme](url) if sessions is None else _of_waits(sessions)
+                except (OSError, HTTPException) as error:
+                    cause = f"{error}; start it first, or correct the address"
+                except (LookupError, ValueError) as error:
+                    cause = f"no processor times in its answer ({error}); see docs/find.md"
+                raise SpecError(f"--watch {self.address}: {cause}")
+
+            yield read
 
 
 class Sampler:
@@ -91,7 +113,7 @@ class Sampler:
     def __init__(self, name: str, remote: Remote, seconds: float) -> None:
         self._name = name
         self._remote = remote
-        self._period_s = max(_PERIOD_MIN_S, seconds / _SAMPLES)
+        self._period_s = remote.period_s(seconds)
         self._readings: list[tuple[float, tuple[Reading, ...]]] = []
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._sample_until_stopped, daemon=True)
@@ -127,10 +149,11 @@ class Sampler:
         return tuple(found.values())
 
     def _sample_until_stopped(self) -> None:
-        while not self._stopping.wait(self._period_s):
-            with suppress(SpecError):
-                readings = self._remote.read()
-                self._readings.append((time.monotonic(), readings))
+        with self._remote.reading() as read:
+            while not self._stopping.wait(self._period_s):
+                with suppress(SpecError):
+                    readings = read()
+                    self._readings.append((time.monotonic(), readings))
 
 
 def _server(reading: Reading) -> tuple[str, float, float]:
@@ -218,6 +241,11 @@ def _links(url: SplitResult, time_s: float, samples: Sequence[Sample]) -> Iterat
             for way in _WAYS:
                 used = card[f"{way}_bytes_total"] + _FRAME_BYTES * card[f"{way}_packets_total"]
                 yield Reading(f"{url.hostname} link {device}", time_s, used, 1, speed=card["speed_bytes"])
+
+
+def _of_waits(sessions: waits.Waits) -> tuple[Reading, ...]:
+    now_s, busy_s = sessions.read()
+    return tuple(Reading(name, now_s, each_s, 1) for name, each_s in busy_s.items())
 
 
 _READERS = {"redis": _redis, "memcached": _memcached, "http": _prometheus, "https": _prometheus}

@@ -37,9 +37,9 @@ _Hosts = Annotated[int, Field(ge=1, le=256)]
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 _Link = Annotated[float, Field(ge=0.1, le=1_000_000)]
 _Delay = Annotated[float, Field(ge=0, le=10_000)]
-_ESCAPED = r"%(2[0147-9ABD-Fabd-f]|3[0-9]|4[1-9A-Fa-f]|[5-9A-Fa-f][0-9A-Fa-f])"
+ESCAPED = r"%(2[0147-9ABD-Fabd-f]|3[0-9]|4[1-9A-Fa-f]|[5-9A-Fa-f][0-9A-Fa-f])"
 """An escaped character of a folder's name, except "#%&,:;<=>?@, which could begin another part of a URL."""
-_Address = Annotated[str, Field(pattern=rf"^(\[[0-9A-Fa-f:.]+\]|([\w.-]|{_ESCAPED})+):[0-9]{{1,5}}$")]
+_Address = Annotated[str, Field(pattern=rf"^(\[[0-9A-Fa-f:.]+\]|([\w.-]|{ESCAPED})+):[0-9]{{1,5}}$")]
 """The name of a host, or the directory of a Unix socket as a URL has it: no user, and no other part of a URL."""
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
 _Addresses = Annotated[tuple[_Address, ...], Field(strict=False, min_length=1)]
