@@ -65,3 +65,14 @@ def test_levels_enclose_the_knee_and_outlast_an_interrupt(memory_path: Path) -> 
     code, printed, _ = knee(memory_path, "diagnose", "--json", str(path))
     (found,) = answered("diagnose", printed)["configurations"]
     assert code == 0 and levels[0] <= found["knee"]["clients"]["estimate"] < levels[-1]
+
+
+def test_scouts_of_a_system_that_only_fails_end_the_run(memory_path: Path) -> None:
+    nothing = EXPERIMENT.replace(
+        'memory_mb = 64, durability = "always", dally_us = 20_000', 'address = ["127.0.0.1:9"]'
+    )
+    (memory_path / "slow.toml").write_text(nothing)
+    code, said = knee_run(memory_path, "slow.toml")
+    assert code == 1
+    assert "knee: scout with load.clients=1: " in said and "requests failed (100.00%): errors may be faster" in said
+    assert "continue with `knee run --resume runs/slow/" in said

@@ -22,6 +22,7 @@ from knee.errors import ProcessError
 from knee.find.knees import KneeTarget, load_at_knee
 from knee.find.search import Runs, Search
 from knee.generators.lab import CommandLab
+from knee.generators.runner import why_no_answers
 from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts import Host
 from knee.lab.hosts.local import LocalHost
@@ -89,7 +90,7 @@ class Scouts:
             search.scout()
             found.update(levels_of(search))
             at = load_at_knee(search.scouts) if target.is_enclosed(search.scouts) else None
-            knee = "no knee" if at is None else f"a knee near {at:.2g} clients"
+            knee = "no knee" if at is None else f"a knee near {number(at, 2)} clients"
             self.reasons.append(f"{knee}{f' at {_named(others)}' if others else ''}")
         return thinned(found)
 
@@ -110,10 +111,18 @@ class Scouts:
             raise ProcessError(f"scout with {_named(run.levels)}: {reason}")
         table = observations(Dataset(self._folder.path, self._spec, {}))
         row = table.row(by_predicate=pl.col("point") == run.point, named=True)
-        if not row["throughput"] or row["response_ms"] is None:
-            raise ProcessError(f"scout with {_named(run.levels)}: no request was answered; lengthen measure.seconds")
-        customers = run.configuration.clients * (row["pipeline"] or 1)
-        return Result("knee-load", row["throughput"], row["response_ms"], clients=customers, rest_ms=row["think_ms"])
+        result = Result(
+            "knee-load",
+            row["throughput"],
+            row["response_ms"],
+            clients=run.configuration.clients * row["pipeline"],
+            rest_ms=row["think_ms"],
+            requests=round(row["throughput"] * row["observed_s"]),
+            errors=row["errors"] or 0,
+        )
+        if (why := why_no_answers(result)) is not None:
+            raise ProcessError(f"scout with {_named(run.levels)}: {why}; look at {self._folder.path}")
+        return result
 
     def _run_command(self, run: Run) -> Result:
         assert isinstance(self._host, LocalHost), "the experiment file was checked"

@@ -34,6 +34,14 @@ class ExitError(ProcessError):
     """The command ended with an exit code, as some generators do for fewer clients than threads."""
 
 
+def why_no_answers(result: Result) -> str | None:
+    """Why the throughput is not one of answers; None if it is."""
+    for found in findings_of(result, tolerance=None):
+        if found.kind in _NO_ANSWERS and found.state == "wrong":
+            return f"{found.what}: {found.cause}"
+    return None
+
+
 @dataclass
 class Runner:
     """Runs a load generator.
@@ -102,9 +110,8 @@ class Runner:
         if failure is not None:
             raise failure
         result = self._read(file if self.template.has("output") else output, clients, process.describe())
-        for found in findings_of(result, tolerance=None):
-            if found.kind in _NO_ANSWERS and found.state == "wrong":
-                raise ProcessError(f"{argv[0]}: {found.what}: {found.cause}; {remedy}")
+        if (why := why_no_answers(result)) is not None:
+            raise ProcessError(f"{argv[0]}: {why}; {remedy}")
         return replace(result, usage=usage)
 
     def _read(self, output: Path, clients: int, ended: str) -> Result:
