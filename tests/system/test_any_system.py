@@ -164,3 +164,53 @@ def test_run_that_is_interrupted_resumes_with_its_file_alone(tmp_path: Path, por
     after = {row["clients"]: row["throughput"] for row in rows_of(folder)}
     assert len(after) == 3 and before.items() <= after.items()
     assert re.search(r"3 (results|files)", resumed.stdout)
+
+
+KINDS = """\
+[experiment]
+name = "any"
+[system]
+load = {{ {load} }}
+store = {{ {store} }}
+[workload]
+{workload}
+[measure]
+repetitions = 1
+seconds = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("load", "store", "workload", "column"),
+    [
+        ('kind = "wrk", clients = 2', 'kind = "nginx", threads = 2', "value_bytes = 100", "nginx thread"),
+        ('command = "wrk -t1 -c{clients} -d{seconds}s {url}", clients = 1', 'kind = "nginx"', "", "nginx thread"),
+        (
+            'kind = "redis-benchmark", clients = 2',
+            'kind = "redis", durability = "always"',
+            'value_bytes = 10\nkeys = 100\nset_get = "1:0"',
+            "redis-server thread",
+        ),
+        (
+            'kind = "pgbench", script = "s.sql", clients = 2',
+            'kind = "postgresql", memory_mb = 16, durability = "none"',
+            'scale = 1\nprepare = "p.sql"',
+            "postgres thread",
+        ),
+    ],
+)
+def test_kind_starts_its_server_and_generator(
+    tmp_path: Path, load: str, store: str, workload: str, column: str
+) -> None:
+    statements = "SELECT sum(abalance) FROM pgbench_accounts, one WHERE aid < n; SELECT pg_sleep(0.01);"
+    (tmp_path / "s.sql").write_text(statements)
+    (tmp_path / "p.sql").write_text("CREATE TABLE one AS SELECT 9 AS n;")
+    (tmp_path / "any.toml").write_text(KINDS.format(load=load, store=store, workload=workload))
+    done = knee("run", "--no-report", "any.toml", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    folder = folder_of(tmp_path)
+    (row,) = rows_of(folder)
+    assert row["clients"] == load[-1] and float(row["throughput"]) > 10
+    # A busy machine may start the generator too late to watch its server.
+    assert f"utilization_{column}" in row or "processor times are unknown" in done.stderr
+    assert [path.name for path in (tmp_path / "runs" / "any").iterdir()] == [folder.name]

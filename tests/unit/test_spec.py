@@ -120,7 +120,7 @@ def test_every_problem_has_a_place(table: str, fields: dict[str, object]) -> Non
 def test_an_experiment_is_valid_and_can_be_planned(file: Path) -> None:
     whole = spec.load(file)
     short = spec.load(file, ["measure.seconds=3"]).measure
-    assert short.seconds - short.warmup_s - short.cooldown_s >= 1
+    assert whole.base.system.load.is_foreign or short.seconds - short.warmup_s - short.cooldown_s >= 1
     assert whole.experiment.question
     assert {run.repetition for run in runs(whole, seed=1)} == set(range(1, whole.measure.repetitions + 1))
 

@@ -21,8 +21,8 @@ workers = 8 } => wrokers = 8 }
 "load.clients" => "measure.seconds"
   → 17: measure.seconds: cannot vary: it has one value for all points; make an experiment for each
 "memcached" => "memcache"
-  → 8: store.kind: should be 'knee-kv', 'memcached', 'postgresql', 'sqlite', 'null' or 'knee-space', not 'memcache';
-    did you mean "memcached"?
+  → 8: store.kind: should be 'knee-kv', 'memcached', 'postgresql', 'sqlite', 'null', 'knee-space', 'nginx' or 'redis',
+    not 'memcache'; did you mean "memcached"?
 keys = 10_000 => keys = "many"
   → 13: workload.keys: should be a valid integer, not 'many'
 keys = 10_000 => keys = true

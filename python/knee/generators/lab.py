@@ -12,18 +12,22 @@ from knee.data import Dataset, Outcome, RunFolder
 from knee.data.foreign import Result
 from knee.data.outputs import Outputs, output_name, results_of
 from knee.errors import KneeError, SpecError, StorageError
+from knee.generators.kinds import Starter, template_of, values_of
 from knee.generators.runner import GRACE_S, LATE_S, Runner, System
 from knee.lab import watch
 from knee.lab.command import Command
 from knee.lab.deploy.deployment import Progress
+from knee.lab.hosts import Process
 from knee.lab.hosts.local import LocalHost
 from knee.lab.run import Tally
+from knee.lab.scratch import Scratch, scratch
 from knee.spec import Spec
 from knee.spec.design import Run
-from knee.spec.template import Template, words_of
 
 _BETWEEN_S = 1.0
 """Seconds between runs, for the first estimate of the remaining time."""
+_REQUESTS_MIN = 100
+"""Fewest requests of a run for each client, if the command has a number of requests; a short run before has them."""
 _NAMES = ("system.command", "system.ready")
 
 
@@ -35,6 +39,7 @@ class CommandLab:
     ) -> None:
         self._spec = spec
         self._path = folder.path
+        self._scratch_path = folder.scratch_path
         self._outputs = Outputs.within(folder.path)
         self._host = host
         self._progress = progress
@@ -48,6 +53,16 @@ class CommandLab:
         between: Callable[[], None] = lambda: None,
     ) -> Tally:
         """Make the runs, like :meth:`knee.lab.run.Lab.make`. The output of a failed run stays an unfinished one."""
+        with scratch(self._scratch_path) as room:
+            return self._make(plan, on_commands, between, room)
+
+    def _make(
+        self,
+        plan: Sequence[Run],
+        on_commands: Callable[[Run, list[Command]], None],
+        between: Callable[[], None],
+        room: Scratch,
+    ) -> Tally:
         done, failed = 0, list[tuple[Run, str]]()
         took_s: list[float] = []
         for index, run in enumerate(plan, start=1):
@@ -55,7 +70,7 @@ class CommandLab:
             self._progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
             begun_s, started = time.monotonic(), list[Command]()
             try:
-                outcome = Outcome("done", throughput=self._measure(run, started).throughput)
+                outcome = Outcome("done", throughput=self._measure(run, started, room).throughput)
                 done += 1
                 took_s.append(time.monotonic() - begun_s)
             except StorageError:
@@ -74,17 +89,23 @@ class CommandLab:
 
     def scout(self, run: Run) -> Result:
         """Make a run without processor times, which is in no table. Raises KneeError if it fails."""
-        return self._measure(run, [], is_scout=True)
+        with scratch(self._scratch_path) as room:
+            return self._measure(run, [], room, is_scout=True)
 
-    def _measure(self, run: Run, started: list[Command], *, is_scout: bool = False) -> Result:
+    def _measure(self, run: Run, started: list[Command], room: Scratch, *, is_scout: bool = False) -> Result:
         """Make a run, keep its output, and return its result."""
         seconds, name = self._spec.measure.seconds, output_name(run)
         with ExitStack() as cleanup:
+            cleanup.callback(room.remove_data)
             cleanup.callback(self._host.close, GRACE_S)
-            runner = self._runner(run, started)
+            runner = self._runner(run, started, room)
             paths = self._outputs.unfinished_paths(name)
-            clients = run.configuration.clients
-            limit_s = 2 * seconds + LATE_S
+            clients, limit_s = run.configuration.clients, 2 * seconds + LATE_S
+            if runner.template.has("requests"):
+                runner.values = {**runner.values, "requests": str(_REQUESTS_MIN * clients)}
+                before = runner.once(clients, 1, paths, limit_s, is_scout=True)
+                requests = max(_REQUESTS_MIN * clients, round(before.throughput * seconds))
+                runner.values = {**runner.values, "requests": str(requests)}
             result = runner.once(clients, seconds, paths, limit_s, is_scout=is_scout, on_start=started.append)
         if result.usage is None and not is_scout:
             cause = "the generator's start and end take most of a run"
@@ -92,13 +113,22 @@ class CommandLab:
         self._outputs.keep(Path(result.source), name, name, result.usage)
         return result
 
-    def _runner(self, run: Run, started: list[Command]) -> Runner:
+    def _runner(self, run: Run, started: list[Command], room: Scratch) -> Runner:
         """The generator, after the start of its system."""
-        system, load = run.configuration.system, run.configuration.system.load
-        template = Template.parse(words_of(load.command or ""))
+        system, template = run.configuration.system, template_of(run.configuration)
         runner = Runner(self._host, template)
         place, pids = template.place, list[int]()
-        if system.command is not None:
+        if system.store is not None:
+
+            def begin(command: Command) -> Process:
+                started.append(command)
+                return self._host.start(command, *self._outputs.process_paths(command.process), lambda *_: None)
+
+            server = Starter(self._host, room, begin).start(run.configuration, system.store)
+            runner.system, runner.like = server.process, server.like
+            runner.values = {**values_of(run.configuration), **server.values}
+            place, pids = (server.values["host"], int(server.values["port"])), [server.process.pid]
+        elif system.command is not None:
             asked = System.parse(system.command, system.ready or template.url or "", _NAMES)
             runner.system = asked.start(self._host, self._outputs, "leave out system.command")
             started.append(runner.system.command)

@@ -175,7 +175,7 @@ def check_programs(spec: Spec) -> dict[str, Path]:
     """Every program that the experiment starts, by name. Raises ProgramError before anything starts."""
     system = spec.base.system
     if system.load.is_foreign:
-        return {}
+        return _find_foreign(spec)
     kinds = {system.store.kind, *spec.factors.get("store.kind", ())} if system.store else set()
     found = {"knee-load": programs.find("knee-load")}
     if spec.measure.hosts == "emulated":
@@ -197,6 +197,22 @@ def check_programs(spec: Spec) -> dict[str, Path]:
     if is_queue_here and system.store is not None and system.store.address is not None and "postgresql" in kinds:
         found["psql"] = programs.find_postgresql("psql")
         programs.find_foreign("setpriv", "util-linux")
+    return found
+
+
+def _find_foreign(spec: Spec) -> dict[str, Path]:
+    """The programs of the kinds of an experiment with another load generator; those of its commands may be anything."""
+    system = spec.base.system
+    load = [] if system.load.command is not None else [system.load.kind]
+    store = [] if system.store is None else [system.store.kind]
+    kinds = {*spec.factors.get("load.kind", load), *spec.factors.get("store.kind", store)}
+    programs.find_foreign("setpriv", "util-linux")
+    found = {name: programs.find_foreign(name, name) for name in ("nginx", "wrk") if name in kinds}
+    if "redis" in kinds:
+        found["redis-server"] = programs.find_foreign("redis-server", "redis-server")
+        found |= {name: programs.find_foreign(name, "redis-tools") for name in ("redis-benchmark", "redis-cli")}
+    if "postgresql" in kinds:
+        found |= {name: programs.find_postgresql(name) for name in ("initdb", "postgres", "psql", "pgbench")}
     return found
 
 

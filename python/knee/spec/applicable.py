@@ -56,7 +56,7 @@ def inapplicable(point: Configuration) -> set[str]:
     # If Knee would refuse a field as given, the field does not apply when left out.
     every = Configuration.model_validate(point.model_dump())
     names = {".".join(map(str, path)).removeprefix("system.") for path, _ in check_applicable(every)}
-    names |= {"load.command", "system.command", "system.ready"}
+    names |= {"load.command", "load.script", "system.command", "system.ready", "workload.scale", "workload.prepare"}
     names |= {"workload.arrivals"} if workload.rate is None else {"workload.think_ms", "workload.think"}
     for tier in TIERS:
         there = getattr(system, tier)

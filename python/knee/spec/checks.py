@@ -28,7 +28,7 @@ def cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
     if load.is_foreign:
         yield from check_foreign(point)
         return
-    yield from check_no_command(system)
+    yield from check_no_command(point)
     if middleware is not None:
         if workload.protocol != "nbd":
             yield from _check_middleware(middleware)

@@ -41,6 +41,7 @@ _NOT_TOML = (ValueError, RecursionError)
 """Exceptions of tomllib: its own error, a ValueError for a very long number, a RecursionError for deep nesting."""
 
 _PROTOCOL = "workload.protocol"
+_OF_ONE_GENERATOR = "cannot mix knee-load and others, which measure other things; make an experiment for each"
 _OF_ONE_PROTOCOL = "cannot be replaced: the rest of the file depends on it; make an experiment for each protocol"
 
 _NAME = re.compile(r"[\w.\"'-]+")
@@ -145,8 +146,9 @@ class _Reader:
             self._problem(auto, 'cannot be "auto" with workload.rate: an open loop has no knee; list the clients')
         for name in NOT_MEASURED if is_foreign else ():
             # A shorter `seconds` of the command line changes warm-up and cool-down, too.
-            if (path := ("measure", name)) in self._lines or path in self._set_by:
-                self._problem(path, "does not apply to load.command: the load generator measures its whole run")
+            is_given = (path := ("measure", name)) in self._lines or path in self._set_by
+            if measure is not None and is_given and getattr(measure, name) not in (0, "local"):
+                self._problem(path, "does not apply to load.command: it measures its whole run, on this machine")
         self._stop_on_problems()
         assert experiment is not None and measure is not None and base is not None and thresholds is not None
         return Spec(
@@ -214,13 +216,15 @@ class _Reader:
                     measure[name] = math.ceil(in_file * seconds / seconds_in_file)
 
     def _replace_auto(self) -> Path | None:
-        """Replace the clients "auto" by the fewest that every number of load hosts divides. Returns their place."""
+        """Replace the clients "auto" by the fewest that every number of load hosts, or of wrk's threads, divides.
+        Returns their place."""
         factors, load = self._document["factors"], self._tier("load")
         if factors.get(CLIENTS, load.get("clients")) != AUTO:
             return None
         place: Path = ("factors", CLIENTS) if CLIENTS in factors else field_path(CLIENTS)
-        hosts = factors.get("load.hosts", [load.get("hosts", 1)])
-        whole = [each for each in hosts if type(each) is int and each > 0] if isinstance(hosts, list) else []
+        parts = "threads" if load.get("kind") == "wrk" else "hosts"
+        counts = factors.get(f"load.{parts}", [load.get(parts, 1)])
+        whole = [each for each in counts if type(each) is int and each > 0] if isinstance(counts, list) else []
         factors[CLIENTS] = [math.lcm(*whole)]
         return place
 
@@ -276,6 +280,8 @@ class _Reader:
             levels_here = {n: factors[n][i] for n, i in zip(names, indices, strict=True)}
             point = self._configuration(levels_here, {})
             assert point is not None
+            if point.system.load.is_foreign != base.system.load.is_foreign:
+                self._problem(("factors", "load.kind"), _OF_ONE_GENERATOR)
             at = dict(zip(names, indices, strict=True))
             for path, message in cross_checks(point):
                 self._problem(self._origin(path, at), message)
@@ -378,6 +384,8 @@ def _unmeasured(base: Configuration, factors: Mapping[str, Sequence[Level]]) -> 
 
 def _no_ramp(base: Configuration, factors: Mapping[str, Sequence[Level]]) -> str | None:
     """Why the clients cannot join in steps; None if they can."""
+    if base.system.load.is_foreign:
+        return "does not apply to load.command: it begins all clients at once"
     clients = list(factors.get(CLIENTS, ()))
     if len(clients) < 2 or clients != [clients[0] * number for number in range(1, len(clients) + 1)]:
         return f"needs the factor {CLIENTS} with equal steps, such as [10, 20, 30]"

@@ -66,18 +66,22 @@ class Load(Table):
     """The load hosts: one client process each.
 
     hosts     number of load hosts
-    kind      knee-load, or Debian's pgbench, which calls a PostgreSQL without a middleware
+    kind      knee-load; or Debian's pgbench, which calls a PostgreSQL without a middleware, wrk, which calls an
+              nginx, or redis-benchmark, which calls a Redis
     clients   virtual clients over all load hosts, dealt evenly; required, here or as a factor. "auto" in place of a
               number or of levels: short runs choose levels that enclose the knee
     threads   OS threads of each client process
+    script    SQL file that pgbench repeats in place of the requests of `workload.level`
     command   any load generator in place of `kind`: its command, with {clients}, {seconds} and {output} as in
-              `knee find`. {url}, {host} and {port} are those of a `store` that Knee starts for it
+              `knee find`. {requests} is the number of requests that takes about {seconds}, by a short run before.
+              {url}, {host} and {port} are those of a `store` that Knee starts: an nginx, a Redis or a PostgreSQL
     """
 
     hosts: _Hosts = 1
-    kind: Literal["knee-load", "pgbench"] = "knee-load"
+    kind: Literal["knee-load", "pgbench", "wrk", "redis-benchmark"] = "knee-load"
     threads: _Threads = 1
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    script: str | None = None
     command: str | None = None
     link_mbit: _Link | None = None
     receive_mbit: _Link | None = None
@@ -86,7 +90,7 @@ class Load(Table):
     @property
     def is_foreign(self) -> bool:
         """Whether another load generator measures, which prints its own results."""
-        return self.command is not None
+        return not (self.command is None and self.script is None and self.kind in ("knee-load", "pgbench"))
 
 
 class Middleware(Table):
@@ -138,7 +142,8 @@ class Store(Table):
     hosts       number of stores
     threads     OS threads of each store
     kind        knee-kv, or Debian's memcached; with protocol "queue" Debian's PostgreSQL, a middleware's SQLite file,
-                or none, to measure the middleware alone; with protocol "nbd" knee-space
+                or none, to measure the middleware alone; with protocol "nbd" knee-space; with another load generator
+                nginx (whose worker processes are its threads), Redis or PostgreSQL
     memory_mb   the limit of a cache, PostgreSQL's shared buffers, or a part of an address space
     address     stores that already run elsewhere; the lab starts none
     user        of a PostgreSQL at `address`; libpq's files and variables have the password, an experiment never
@@ -158,7 +163,7 @@ class Store(Table):
 
     hosts: _Hosts = 1
     threads: _Threads = 1
-    kind: Literal["knee-kv", "memcached", "postgresql", "sqlite", "null", "knee-space"] = "knee-kv"
+    kind: Literal["knee-kv", "memcached", "postgresql", "sqlite", "null", "knee-space", "nginx", "redis"] = "knee-kv"
     memory_mb: Annotated[int, Field(ge=1, le=1_048_576)] = 1024
     durability: Annotated[str, Field(pattern=r"^(memory|always|none|interval:[1-9][0-9]{0,8})$")] | None = None
     consistency: Literal["linearizable", "sequential"] | None = None
@@ -264,6 +269,11 @@ class Workload(Table):
 
     block_bytes of each request
     writes      share of the requests that write
+
+    Of a PostgreSQL with `load.script` or `load.command`, before each run:
+
+    scale       `pgbench -i` makes its tables in this scale; by default it makes none
+    prepare     SQL file that psql executes
     """
 
     protocol: Literal["memcached", "kv", "queue", "nbd"] = "memcached"
@@ -282,6 +292,8 @@ class Workload(Table):
     level: Annotated[int, Field(ge=0, le=4)] = 2
     block_bytes: Annotated[int, Field(ge=1, le=1_048_576)] = 4096
     writes: _Share = 0.0
+    scale: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    prepare: str | None = None
     set_get: Annotated[str, Field(pattern=r"^[0-9]{1,6}:[0-9]{1,6}$")] = "1:9"
     multiget: Annotated[int, Field(ge=1, le=1000)] = 1
     value_bytes: (
