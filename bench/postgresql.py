@@ -31,8 +31,8 @@ USER = "knee"
 class Cluster(Server):
     """A private PostgreSQL in an empty directory. `durable`: commits wait for the disk (`fsync`)."""
 
-    def __init__(self, directory: Path, *, durable: bool) -> None:
-        """Raises BenchError when PostgreSQL is not installed or does not start."""
+    def __init__(self, directory: Path, *, durable: bool, core: int | None = None) -> None:
+        """On one core, or on all. Raises BenchError when PostgreSQL is not installed or does not start."""
         self._data = directory / "data"
         _run([*_as_nobody_in_particular(), _program("initdb"), "--pgdata", str(self._data), *_INITDB])
         port = free_port()
@@ -50,7 +50,7 @@ class Cluster(Server):
         }
         flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         command = [*_as_nobody_in_particular(), _program("postgres"), "-D", str(self._data), *flags]
-        super().__init__(command, None, port, announces=False)
+        super().__init__(command, core, port, announces=False)
         self._await_answer()
 
     def stop(self) -> str:
