@@ -11,7 +11,7 @@ from knee import verdict
 from knee.data import Dataset
 from knee.data.observations import observations
 from knee.spec import Thresholds
-from knee.verdict.thresholds import thresholds
+from knee.verdict.thresholds import thresholds, thresholds_of_table
 from knee.verdict.words.thresholds import thresholds as sentences
 
 LIMITED = CACHE + "[thresholds]\n"
@@ -77,6 +77,14 @@ def test_point_without_an_answer_misses_limits_of_times() -> None:
 
 
 @pytest.mark.usefixtures("modelless")
+def test_limits_of_a_table_are_judged_by_its_columns() -> None:
+    rows = {"point": [0, 0, 1, 1], "p99_ms": [3.0, 3.1, 9.0, 9.1], "requests": [100] * 4, "errors": [0, 0, 4, 5]}
+    limits = {"p99_ms": 5.0, "error_share": 0.01, "throughput": 1.0}
+    p99, errors, throughput = thresholds_of_table(limits, pl.DataFrame(rows))
+    assert [each.state for each in p99.judged] == [each.state for each in errors.judged] == ["keeps", "misses"]
+    assert [each.state for each in throughput.judged] == ["cannot tell"] * 2
+
+
 def test_text_names_points_and_kept_limits() -> None:
     findings = verdict.analyse(limited({"response_ms": 5, "error_share": 0.01, "throughput": 10}))
     assert findings.misses

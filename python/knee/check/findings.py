@@ -96,6 +96,7 @@ def table(results: Sequence[Result]) -> str:
     columns += [name for name in ("rate", "clients") if any(row[name] is not None for row in rows)]
     columns += ["think_ms"] * any(row["think_ms"] for row in rows)
     columns += ["throughput", "response_ms"]
+    columns += [name for name in ("requests", "errors") if own and any(row["requests"] is not None for row in rows)]
     columns += sorted({_percentile(share) for result in results for share in result.percentiles_ms if own} - {""})
     if not rows:
         return ""
@@ -122,8 +123,10 @@ def _row(result: Result, stations: Mapping[str, object]) -> dict[str, object] | 
     elif result.clients and response_ms is None and not result.is_open:
         response_ms = max(0.0, 1000 * result.clients / result.throughput - (result.rest_ms or 0.0))
     named = {"tool": result.tool, "operation": result.operation or "all"}
-    times = {_percentile(share): time_ms for share, time_ms in result.percentiles_ms.items()}
-    measured = {"throughput": result.throughput, "response_ms": response_ms, **times}
+    # Conversions of units leave digits that the tool did not print.
+    times = {_percentile(share): float(f"{time_ms:.12g}") for share, time_ms in result.percentiles_ms.items()}
+    counts = {"requests": result.requests, "errors": result.errors}
+    measured = {"throughput": result.throughput, "response_ms": response_ms, **counts, **times}
     return {**named, **load, **measured, **stations, **result.row}
 
 

@@ -32,12 +32,32 @@ def write_report(findings: Findings, path: Path, live: Live | None = None) -> No
 
 
 def named(findings: Findings, path: Path) -> Findings:
-    """The findings with the name of the page if `path` is a folder with a table. Raises StorageError."""
+    """The findings with what the folder says beside its table, if `path` is such a folder. Raises StorageError."""
     if is_commands(path):
-        dataset = Dataset.open(path)
-        return replace(findings, name=dataset.name, question=dataset.question)
+        return _of_experiment(findings, Dataset.open(path))
     name = name_of(path)
     return findings if name is None else replace(findings, name=name)
+
+
+def _of_experiment(findings: Findings, dataset: Dataset) -> Findings:
+    """The findings with the experiment's name, question, origin and limits."""
+    from knee.verdict.findings import Provenance
+    from knee.verdict.thresholds import thresholds_of_table
+
+    table, store = findings.measurements.table, dataset.spec.base.system.store
+    origin = Provenance(
+        experiment=dataset.experiment_text,
+        manifest=dict(dataset.manifest),
+        points=table["point"].n_unique(),
+        runs=table.height,
+        seconds=dataset.spec.measure.seconds,
+        warmup_s=0,
+        cooldown_s=0,
+        middlewares=(),
+        stores=() if store is None else (1,),
+    )
+    limits = thresholds_of_table(dataset.spec.thresholds.given, table, findings.level)
+    return replace(findings, name=dataset.name, question=dataset.question, provenance=origin, thresholds=limits)
 
 
 def source_of(path: Path) -> Dataset | Measurements:

@@ -124,11 +124,9 @@ def finished(dataset: Dataset) -> list[tuple[Run, Path]]:
 
 
 def results_of(dataset: Dataset) -> list[Result]:
-    """The results of an experiment whose load is a command, in the order of the runs. Raises MeasurementsError."""
+    """The results of an experiment whose load is a command, in the order of its points. Raises MeasurementsError."""
     begun = {name: place for place, name in enumerate(dataset.manifest.get("commands", {}), start=1)}
-    placed = [(begun.get(command_name(run), 0), run, output) for run, output in finished(dataset)]
-    placed.sort(key=lambda each: each[0])
-    return [_result(run, output, place) for place, run, output in placed]
+    return [_result(run, output, begun.get(command_name(run), 0)) for run, output in finished(dataset)]
 
 
 def command_name(run: Run) -> str:

@@ -102,7 +102,8 @@ def html(findings: Findings, live: Live | None = None) -> str:
     body = "\n".join(_section(key, title, content) for key, title, content in present)
     question = findings.question
     name = escape(findings.name)
-    cut_off = " Warm-up and cool-down are cut off." if findings.provenance else ""
+    run = findings.provenance
+    cut_off = " Warm-up and cool-down are cut off." if run is not None and run.warmup_s + run.cooldown_s else ""
     style = _resource("style.css")
     state = "" if live is None else f'<p class="live" role="status">{escape(live.state)}</p>'
     refresh = ""

@@ -61,10 +61,9 @@ def _factors(found: Measurements) -> str:
 def _facts_of_run(found: Provenance) -> str:
     if not found.runs:
         return "No run is complete."
-    parts = [
-        f"{counted(found.points, 'point')}, {counted(found.runs, 'run')} of {found.seconds} s "
-        f"({found.warmup_s} s warm-up and {found.cooldown_s} s cool-down cut off)"
-    ]
+    parts = [f"{counted(found.points, 'point')}, {counted(found.runs, 'run')} of {found.seconds} s"]
+    if found.warmup_s + found.cooldown_s:
+        parts[0] += f" ({found.warmup_s} s warm-up and {found.cooldown_s} s cool-down cut off)"
     for numbers, name in ((found.middlewares, "middleware"), (found.stores, "store")):
         if any(numbers):
             parts.append(f"{' or '.join(map(str, numbers))} {name}{'' if numbers == (1,) else 's'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -58,11 +59,33 @@ def thresholds(dataset: Dataset, observations: pl.DataFrame, level: float = LEVE
 
     Throughput leaves out failed requests; response times include them.
     """
+    return _against(dataset.spec.thresholds.given, lambda quantity: _samples(dataset, observations, quantity), level)
+
+
+def thresholds_of_table(
+    limits: Mapping[str, float], table: pl.DataFrame, level: float = LEVEL
+) -> tuple[Threshold, ...]:
+    """Limits against every point of a table of measurements; a quantity without a column is unknown."""
+    columns = {name: pl.col(name) for name in limits if name in table.columns}
+    if {"errors", "requests"} <= {*table.columns}:
+        columns["error_share"] = pl.col("errors") / pl.col("requests")
+
+    def samples_of(quantity: str) -> pl.DataFrame:
+        value = columns.get(quantity, pl.lit(None, pl.Float64))
+        return table.select("point", value.fill_null(math.nan).alias("value"))
+
+    return _against(limits, samples_of, level)
+
+
+def _against(
+    limits: Mapping[str, float], samples_of: Callable[[str], pl.DataFrame], level: float
+) -> tuple[Threshold, ...]:
+    """Each limit against the samples of its quantity: `point, value`, a row per repetition."""
     found = []
-    for quantity, bound in dataset.spec.thresholds.given.items():
+    for quantity, bound in limits.items():
         at_least = quantity in AT_LEAST
         samples: dict[int, list[float]] = {}
-        for point, value in _samples(dataset, observations, quantity).iter_rows():
+        for point, value in samples_of(quantity).iter_rows():
             samples.setdefault(point, []).append(value)
         judged = tuple(_judge(point, values, bound, at_least, level) for point, values in sorted(samples.items()))
         found.append(Threshold(quantity, bound, at_least, judged))
