@@ -23,6 +23,7 @@ from knee import spec
 from knee.data import RunFolder
 from knee.find.scouts import Scouts
 from knee.lab.hosts.local import LocalHost
+from knee.lab.watch import listening
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLOTS = f"{sys.executable} {REPOSITORY / 'bench' / 'slots.py'}"
@@ -127,9 +128,27 @@ def test_run_whose_command_or_system_fails_names_both(tmp_path: Path, port: int)
     )
     assert done.returncode == 1
     assert "wrk: exit code 1; last lines: " in done.stderr and "check the command: wrk -c1 --nonsense" in done.stderr
+    missing = knee("run", str(file), "--set", "load.command=nonsense {clients}", cwd=tmp_path)
+    assert missing.returncode == 2 and "nonsense is not installed" in missing.stderr
     (folder,) = (tmp_path / "none" / "any").glob("[!.]*")
     read = knee("laws", str(folder), cwd=tmp_path)
     assert read.returncode == 2 and f"no run is complete; `knee run --resume {folder}`" in read.stderr
+
+
+def test_system_that_already_runs_is_watched_by_its_port(tmp_path: Path, port: int) -> None:
+    system = subprocess.Popen([*SLOTS.split(), str(port), "4", "20"])
+    try:
+        wait_until(lambda: bool(listening(port)), "it listens")
+        done = knee("run", str(written(tmp_path, port, f'watch = ["port:{port}"]')), cwd=tmp_path)
+    finally:
+        system.kill()
+        system.wait()
+    assert done.returncode == 0, done.stderr
+    (row,) = rows_of(folder_of(tmp_path))
+    # A busy machine may start the generator too late to watch its server.
+    assert f"utilization_{Path(sys.executable).name} thread" in row or "processor times are unknown" in done.stderr
+    again = knee("run", "--runs-dir", "none", "any.toml", cwd=tmp_path)
+    assert again.returncode == 1 and f"system.watch port:{port}: no process" in again.stderr
 
 
 def test_run_that_is_interrupted_resumes_with_its_file_alone(tmp_path: Path, port: int) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from specs import problems, read
 
+from knee.errors import DatasetError, SpecError
 from knee.generators.kinds import nginx, redis, template_of
+from knee.lab.run import files_of, resumed_manifest
 from knee.lab.scratch import Scratch
 
 COMMAND = """\
@@ -64,6 +66,7 @@ def test_clients_auto_are_a_multiple_of_the_threads_of_wrk() -> None:
         (COMMAND, "load.command=x -p{port} {clients}", "load.command: has {port}, but no store"),
         (COMMAND, "load.command=x {clients}", "system.ready: missing: load.command has no URL to wait for"),
         (COMMAND, "system.ready=web", "system.ready: expected a URL or HOST:PORT, such as 127.0.0.1:8080, not 'web'"),
+        (COMMAND, "system.watch=port:1", "system.watch: should be a list such as"),
         (COMMAND, "store.kind=nginx", "system.command: does not apply to a store"),
         (COMMAND, "store.kind=memcached", 'store.kind: should be "nginx", "redis" or "postgresql" with another load'),
         (COMMAND, "middleware.workers=1", "middleware: does not apply to other load generators: start it with"),
@@ -91,6 +94,23 @@ def test_clients_auto_are_a_multiple_of_the_threads_of_wrk() -> None:
 def test_key_that_does_not_apply_is_refused(text: str, override: str, expected: str) -> None:
     found = reasons(text, override)
     assert any(expected in each for each in found), found
+
+
+def test_watched_parts_are_one_list_for_all_points() -> None:
+    found = read(COMMAND, 'system.watch=["port:1", "unit:nginx"]')
+    assert found.base.system.watch == ("port:1", "unit:nginx") and "system.watch" not in found.factors
+
+
+def test_sql_that_changed_is_not_resumed(tmp_path: Path) -> None:
+    file = tmp_path / "a.sql"
+    with pytest.raises(SpecError, match=r"load\.script: .*a\.sql: cannot be read: No such file"):
+        files_of(read(PGBENCH, f"load.script={file}"))
+    file.write_text("SELECT 1;")
+    files = files_of(read(PGBENCH, f"load.script={file}"))
+    assert files == {str(file): "SELECT 1;"}
+    begun = {"seed": 1, "commands": {}, "notes": [], "files": {str(file): "SELECT 2;"}}
+    with pytest.raises(DatasetError, match=r"a\.sql: changed after the run began"):
+        resumed_manifest(begun, {"files": files})
 
 
 def test_started_servers_have_the_threads_of_their_point(tmp_path: Path) -> None:

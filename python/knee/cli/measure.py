@@ -325,11 +325,11 @@ def _make(
 
     def so_far() -> tuple[Findings, str] | None:
         from knee import verdict
-        from knee.cli.analyse import source_of
+        from knee.cli.analyse import named, source_of
 
-        findings = verdict.analyse(source_of(folder.path))
-        measured = len(_done(folder))
-        return (findings, f"{measured} of {total}") if measured else None
+        if not (measured := len(_done(folder))):
+            return None
+        return named(verdict.analyse(source_of(folder.path)), folder.path), f"{measured} of {total}"
 
     live = LivePage(folder.path / REPORT, so_far, settings.seconds)
     least = duration(sum(len(run.measurements) * settings.seconds + 2 for run in plan))

@@ -19,6 +19,7 @@ from knee.lab.command import Command
 from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts import Process
 from knee.lab.hosts.local import LocalHost
+from knee.lab.remote import Remote
 from knee.lab.run import Tally
 from knee.lab.scratch import Scratch, scratch
 from knee.spec import Spec
@@ -133,6 +134,16 @@ class CommandLab:
             runner.system = asked.start(self._host, self._outputs, "leave out system.command")
             started.append(runner.system.command)
             place, pids = asked.place, [runner.system.pid]
+        for each in system.watch or ():
+            try:
+                if "://" in each:
+                    runner.remotes[each] = Remote.parse(each)
+                else:
+                    runner.watched[each] = watch.parse(each)
+            except SpecError as error:
+                raise SpecError(str(error).replace("--watch", "system.watch", 1)) from None
+        if system.watch is not None and not pids:
+            return runner
         try:
             if place is None:
                 raise SpecError("load.command has no URL or HOST:PORT")

@@ -27,6 +27,7 @@ from knee.lab.hosts import IN_MEMORY, Host, LostWorkerError
 from knee.lab.scratch import Scratch, keeps_data, needs_scratch, scratch
 from knee.spec import Spec
 from knee.spec.design import Run
+from knee.spec.template import words_of
 from knee.stats.intervals import counted
 
 _ABORT_GRACE_S = 2
@@ -201,8 +202,13 @@ def check_programs(spec: Spec) -> dict[str, Path]:
 
 
 def _find_foreign(spec: Spec) -> dict[str, Path]:
-    """The programs of the kinds of an experiment with another load generator; those of its commands may be anything."""
+    """The programs of the kinds of an experiment with another load generator. Those of its commands may be anything, so
+    no version of theirs is asked for. Raises ProgramError if a program is missing."""
     system = spec.base.system
+    for name, command in (("load.command", system.load.command), ("system.command", system.command)):
+        for each in spec.factors.get(name, () if command is None else (command,)):
+            program = words_of(str(each))[0]
+            programs.find_foreign(program, Path(program).name)
     load = [] if system.load.command is not None else [system.load.kind]
     store = [] if system.store is None else [system.store.kind]
     kinds = {*spec.factors.get("load.kind", load), *spec.factors.get("store.kind", store)}
@@ -213,6 +219,20 @@ def _find_foreign(spec: Spec) -> dict[str, Path]:
         found |= {name: programs.find_foreign(name, "redis-tools") for name in ("redis-benchmark", "redis-cli")}
     if "postgresql" in kinds:
         found |= {name: programs.find_postgresql(name) for name in ("initdb", "postgres", "psql", "pgbench")}
+    return found
+
+
+def files_of(spec: Spec) -> dict[str, str]:
+    """The texts of the SQL files that an experiment names, by path. Raises SpecError for one that cannot be read."""
+    given = {"load.script": spec.base.system.load.script, "workload.prepare": spec.base.workload.prepare}
+    found = {}
+    for name, file in given.items():
+        for each in spec.factors.get(name, () if file is None else (file,)):
+            try:
+                found[str(each)] = Path(str(each)).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+                raise SpecError(f"{name}: {each}: cannot be read: {reason}") from error
     return found
 
 
@@ -268,6 +288,7 @@ def check_elsewhere(spec: Spec) -> None:
 def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
     """The provenance of a run folder; each measurement adds its commands. `room` is the scratch directory."""
     notes = []
+    files = files_of(spec)
     kept = needs_scratch(spec)
     filesystem = host.filesystem(room.parent) if kept else None
     if filesystem in IN_MEMORY and keeps_data(spec):
@@ -301,6 +322,7 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
         "overrides": spec.overrides,
         "links_emulated": host.relays is not None,
         **({"scratch": {"path": str(room), "filesystem": filesystem, "lifetime": _LIFETIME}} if kept else {}),
+        **({"files": files} if files else {}),
         "notes": notes,
         "commands": {},
     }
@@ -333,6 +355,9 @@ def resumed_manifest(begun: dict[str, Any], now: dict[str, Any]) -> dict[str, An
     for name, kind in (("seed", int), ("commands", dict), ("notes", list)):
         if not isinstance(begun.get(name), kind):
             raise DatasetError(f"the manifest of this run has no {name}: it cannot be resumed; start a new one")
+    for file, text in now.get("files", {}).items():
+        if begun.get("files", {}).get(file) != text:
+            raise DatasetError(f"{file}: changed after the run began: restore it, or start a new run with it")
     changed = {name: now[name] for name in PROVENANCE if now[name] != begun.get(name)}
     notes = list(begun["notes"])
     if changed:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from knee.spec.positions import Path
-from knee.spec.tables import TIERS, Configuration, Graph, Store, System, Workload, settings
+from knee.spec.tables import OF_SYSTEM, TIERS, Configuration, Graph, Store, System, Workload, settings
 
 _OF_MEMCACHED = {
     "set_get": "give the requests in mix",
@@ -56,7 +56,8 @@ def inapplicable(point: Configuration) -> set[str]:
     # If Knee would refuse a field as given, the field does not apply when left out.
     every = Configuration.model_validate(point.model_dump())
     names = {".".join(map(str, path)).removeprefix("system.") for path, _ in check_applicable(every)}
-    names |= {"load.command", "load.script", "system.command", "system.ready", "workload.scale", "workload.prepare"}
+    names |= {"load.command", "load.script", "workload.scale", "workload.prepare"}
+    names |= {f"system.{name}" for name in OF_SYSTEM}
     names |= {"workload.arrivals"} if workload.rate is None else {"workload.think_ms", "workload.think"}
     for tier in TIERS:
         there = getattr(system, tier)

@@ -33,6 +33,7 @@ _NOT_REPEATED = ("address", "user", "database")
 
 EXPECTED: dict[tuple[str, str], str] = {
     ("experiment", "name"): "letters, digits, dots, dashes and underscores, at most 100",
+    ("system", "watch"): 'a list such as ["port:6379", "unit:redis", "redis://127.0.0.1:6379"]',
     ("workload", "set_get"): 'sets to gets, such as "1:9"',
     ("workload", "value_bytes"): 'bytes (1 to 1000000), "uniform:LOW:HIGH" or "exponential:MEAN"',
     ("workload", "key_choice"): '"sequential", "uniform", "zipf:THETA" or "hotset:SHARE:PROBABILITY"',

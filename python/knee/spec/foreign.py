@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from knee.errors import SpecError
 from knee.spec.positions import Path
-from knee.spec.tables import Configuration, Load, Store, System, Workload
+from knee.spec.tables import OF_SYSTEM, Configuration, Load, Store, System, Workload
 from knee.spec.template import Template, place_of, words_of
 
 NOT_MEASURED = ("warmup_s", "cooldown_s", "hosts")
@@ -60,7 +60,7 @@ def check_foreign(point: Configuration) -> Iterator[Problem]:
 def check_no_command(point: Configuration) -> Iterator[Problem]:
     """Problems of a point with Knee's load generator, or with pgbench without a script."""
     system, workload = point.system, point.workload
-    for field in ("command", "ready"):
+    for field in OF_SYSTEM:
         if getattr(system, field) is not None:
             yield ("system", field), "needs load.command: knee-load measures the tiers that Knee starts"
     if system.store is not None and system.store.kind in ("nginx", "redis"):

@@ -199,7 +199,7 @@ class _Reader:
             elif short not in known:
                 hint = nearest(short, known) or "; a name is for example measure.seconds"
                 self._problems.setdefault(f"{flag}: no such name{hint}", 0)
-            elif isinstance(value, list) and path[-1] != "address":
+            elif isinstance(value, list) and path[-1] not in ("address", "watch"):
                 factors[short] = value
                 self._set_by[("factors", short)] = flag
             else:

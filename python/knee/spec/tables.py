@@ -14,7 +14,7 @@ Level = int | float | str | bool
 
 TIERS = ("load", "middleware", "store")
 
-OF_SYSTEM = ("command", "ready")
+OF_SYSTEM = ("command", "ready", "watch")
 """Keys of the system itself, not of a tier."""
 
 CLIENTS = "load.clients"
@@ -200,10 +200,13 @@ class System(Table):
 
     command       starts the system before each run; Knee stops it afterwards. Without it, the system already runs
     ready         URL or HOST:PORT of the started system; by default the URL in `load.command`
+    watch         parts of the system whose processor times become stations, as `--watch` of `knee find`; by default
+                  the started system, or the processes that listen at the address in `load.command`
     """
 
     command: str | None = None
     ready: str | None = None
+    watch: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] | None = None
     load: Load
     middleware: Middleware | None = None
     store: Store | None = None
@@ -492,7 +495,7 @@ def factor_names() -> list[str]:
 def names_of_one_value() -> list[str]:
     """Every name that has one value for all points."""
     names = ["middleware.address", "store.address", "store.user", "store.database", "store.reset"]
-    names += ["workload.protocol", "system.ready"]
+    names += ["workload.protocol", "system.ready", "system.watch"]
     names += [f"workload.graph.{field}" for field in Graph.model_fields]
     names += [f"experiment.{field}" for field in Experiment.model_fields]
     names += [f"thresholds.{field}" for field in Thresholds.model_fields]
