@@ -10,7 +10,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import psutil
@@ -149,6 +151,22 @@ def test_system_that_already_runs_is_watched_by_its_port(tmp_path: Path, port: i
     assert f"utilization_{Path(sys.executable).name} thread" in row or "processor times are unknown" in done.stderr
     again = knee("run", "--runs-dir", "none", "any.toml", cwd=tmp_path)
     assert again.returncode == 1 and f"system.watch port:{port}: no process" in again.stderr
+
+
+def test_system_beside_a_server_that_refuses_is_not_measured(tmp_path: Path, port: int) -> None:
+    class Refusing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(503)
+
+    with HTTPServer(("127.0.0.1", port), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            file = written(tmp_path, port, f'command = "{SLOTS} {port} 1 5"')
+            done = knee("run", str(file), cwd=tmp_path)
+        finally:
+            server.shutdown()
+    assert done.returncode == 1
+    assert f"http://127.0.0.1:{port}/: answers before the system starts; stop that server" in done.stderr
 
 
 def test_run_that_is_interrupted_resumes_with_its_file_alone(tmp_path: Path, port: int) -> None:

@@ -164,9 +164,10 @@ class System:
 
         Raises ProcessError if it does not get ready, or if another server answers there already.
         """
-        asks = "http" if is_url(self.ready) else "connection"
-        if answers(self.ready, asks):
+        host, port = self.place
+        if answers(f"{host}:{port}", "connection"):
             raise ProcessError(f"{self.ready}: answers before the system starts; stop that server, or {remedy}")
+        asks = "http" if is_url(self.ready) else "connection"
         argv = (*tied(), *self.argv)
         command = Command("system", "store", argv, serves=self.ready, asks=asks, grace_s=GRACE_S)
         system = host.start(command, *folder.process_paths("system"), lambda *_: None)
