@@ -96,6 +96,7 @@ def test_run_of_two_systems_ends_with_a_folder_that_all_commands_read(tmp_path: 
     for command in ("laws", "diagnose", "factorial", "report"):
         answered(command, knee(command, "--json", str(folder), cwd=tmp_path).stdout)
     predicted = knee("predict", str(folder), "--set", "clients=8", cwd=tmp_path)
+    assert "think_ms" not in predicted.stderr
     assert predicted.returncode == 0 and f"system.command = {few}" in predicted.stdout
     compared = knee("compare", "--between", "system.command", str(folder), cwd=tmp_path)
     assert compared.returncode == 0, compared.stderr

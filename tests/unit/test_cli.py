@@ -450,7 +450,7 @@ def test_init_writes_a_file_once_and_runs_need_no_change(knee: Knee, tmp_path: P
     ("arguments", "says"),
     [
         (["new.toml"], "--kind: missing; expected memcached or cache or kv or queue or postgresql"),
-        (["new.toml", "--kind", "redis"], "--kind redis: expected memcached or"),
+        (["new.toml", "--kind", "mongo"], "--kind mongo: expected memcached or"),
         (["new", "--kind", "kv"], "new: expected a name that ends in .toml"),
         (["new.toml", "--kind", "kv", "--clients", "8 16"], "--clients 8 16: expected whole numbers, such as 8,16,"),
         (["new.toml", "--kind", "kv", "--seconds", "5,6"], "--seconds: expected one number"),
@@ -473,7 +473,7 @@ def test_init_asks_at_a_terminal(tmp_path: Path) -> None:
         command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=tmp_path, env=environment
     ) as process:
         os.close(theirs)
-        os.write(ours, b"redis\nkv\n2,4\n")
+        os.write(ours, b"mongo\nkv\n2,4\n")
         assert process.wait(60) == 0
     printed = os.read(ours, 4096).decode()
     os.close(ours)

@@ -94,7 +94,7 @@ def table(results: Sequence[Result]) -> str:
     own = list(dict.fromkeys(name for result in results for name in result.row))
     columns = own or [name for name in ("tool", "operation") if len({row[name] for row in rows}) > 1]
     columns += [name for name in ("rate", "clients") if any(row[name] is not None for row in rows)]
-    columns += ["think_ms"] * any(row["think_ms"] for row in rows)
+    columns += ["think_ms"] * (bool(own) or any(row["think_ms"] for row in rows))
     columns += ["throughput", "response_ms"]
     columns += [name for name in ("requests", "errors") if own and any(row["requests"] is not None for row in rows)]
     columns += sorted({_percentile(share) for result in results for share in result.percentiles_ms if own} - {""})

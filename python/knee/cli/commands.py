@@ -153,7 +153,9 @@ def init_command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file, NAME.toml.", show_default=False)],
     kind: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="The system: memcached, cache, kv, queue or postgresql."),
+        typer.Option(
+            metavar="KIND", help="The system: memcached, cache, kv, queue, postgresql, nginx, redis or command."
+        ),
     ] = None,
     clients: Annotated[str | None, typer.Option(metavar="N,…", help="Numbers of clients, or auto.")] = None,
     workers: Annotated[

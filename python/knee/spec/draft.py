@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,16 +14,18 @@ from knee.spec.reader import parse
 from knee.spec.tables import AUTO, CLIENTS
 
 _COLUMN, _WIDTH = 24, 120
-"""Column of the comments, and the width from which a comment ends at its first semicolon."""
+"""Column of the comments, and the width from which a comment ends at its first semicolon or full stop."""
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of system: what is measured, in words, its tables, and what a user may add, as lines of comment."""
+    """A kind of system: what is measured, in words, its tables, and what a user may add, as lines of comment. `load` is
+    the table of another load generator."""
 
     about: str
     tables: Mapping[str, Mapping[str, Any]]
     more: Mapping[str, tuple[str, ...]]
+    load: Mapping[str, Any] | None = None
 
     @property
     def has_middleware(self) -> bool:
@@ -70,11 +73,31 @@ KINDS = {
             "workload": ("receivers", "backlog"),
         },
     ),
+    "nginx": Kind(
+        "nginx with wrk",
+        {"system.store": {"kind": "nginx", "threads": 1}, "workload": {"value_bytes": 1024}},
+        {"system.load": ("threads",)},
+        {"kind": "wrk"},
+    ),
+    "redis": Kind(
+        "Redis with redis-benchmark",
+        {"system.store": {"kind": "redis"}, "workload": {"set_get": "0:1", "value_bytes": 1024, "keys": 10_000}},
+        {"system.load": ("threads",), "system.store": ("threads", "durability")},
+        {"kind": "redis-benchmark"},
+    ),
+    "command": Kind(
+        "a system of yours",
+        {"system": {}},
+        {"system": ("command", "watch")},
+        {"command": "wrk -t1 -c{clients} -d{seconds}s --latency http://127.0.0.1:8080/"},
+    ),
 }
 """The kinds of systems by name."""
 
 _EXAMPLES = {
     "address": ["10.0.0.5:11211"],
+    "command": "./server --port 8080",
+    "watch": ["port:8080"],
     "connections": 4,
     "consistency": "sequential",
     "cpus": 1,
@@ -101,17 +124,21 @@ def draft(name: str, kind: Kind, clients: Sequence[int] | None, workers: Sequenc
     elif kind.has_middleware:
         factors["middleware.workers"] = [*workers]
     margin_s = min(2, (seconds - 1) // 2)
+    thinking = {"think_ms": 2, "think": "exponential"} if kind.load is None else {}
+    trims = {"warmup_s": margin_s, "cooldown_s": margin_s} if kind.load is None else {}
     tables: dict[str, Mapping[str, Any]] = {
         "experiment": {"name": name, "question": f"How many clients until {kind.about} is saturated?"},
-        "system.load": {"hosts": 1},
+        **{name: table for name, table in kind.tables.items() if name == "system"},
+        "system.load": kind.load or {"hosts": 1},
         **({"system.middleware": middleware} if middleware else {}),
-        "system.store": kind.tables["system.store"],
-        "workload": {**kind.tables["workload"], "think_ms": 2, "think": "exponential"},
+        **{name: table for name, table in kind.tables.items() if name == "system.store"},
+        **{name: {**table, **thinking} for name, table in kind.tables.items() if name == "workload"},
         "factors": factors,
-        "measure": {"repetitions": 3, "seconds": seconds, "warmup_s": margin_s, "cooldown_s": margin_s},
+        "measure": {"repetitions": 3, "seconds": seconds, **trims},
         "thresholds": {},
     }
-    more = {**kind.more, "system.load": ("threads",), "thresholds": ("throughput", "p99_ms", "error_share")}
+    usual = {"thresholds": ("throughput", "p99_ms", "error_share"), "measure": ("order",) if kind.load else ()}
+    more = {**({} if kind.load else {"system.load": ("threads",)}), **kind.more, **usual}
     lines = [f"# {kind.about[0].upper()}{kind.about[1:]}. `knee schema --markdown` lists every key."]
     for table, values in tables.items():
         lines += ["", f"[{table}]"]
@@ -132,7 +159,7 @@ def _line(table: str, key: str, value: object) -> str:
     if key == "question":
         return pair
     line = f"{pair:<{_COLUMN}}  # {reference.meanings(reference.SECTIONS[table])[key]}"
-    return line if len(line) <= _WIDTH else line.partition(";")[0]
+    return line if len(line) <= _WIDTH else re.split(r";|\. ", line, maxsplit=1)[0]
 
 
 def _example(table: str, key: str) -> object:

@@ -66,8 +66,8 @@ class Load(Table):
     """The load hosts: one client process each.
 
     hosts     number of load hosts
-    kind      knee-load; or Debian's pgbench, which calls a PostgreSQL without a middleware, wrk, which calls an
-              nginx, or redis-benchmark, which calls a Redis
+    kind      the load generator. knee-load; or Debian's pgbench, which calls a PostgreSQL without a middleware, wrk,
+              which calls an nginx, or redis-benchmark, which calls a Redis
     clients   virtual clients over all load hosts, dealt evenly; required, here or as a factor. "auto" in place of a
               number or of levels: short runs choose levels that enclose the knee
     threads   OS threads of each client process
@@ -141,9 +141,9 @@ class Store(Table):
 
     hosts       number of stores
     threads     OS threads of each store
-    kind        knee-kv, or Debian's memcached; with protocol "queue" Debian's PostgreSQL, a middleware's SQLite file,
-                or none, to measure the middleware alone; with protocol "nbd" knee-space; with another load generator
-                nginx (whose worker processes are its threads), Redis or PostgreSQL
+    kind        the server. knee-kv, or Debian's memcached; with protocol "queue" Debian's PostgreSQL, a middleware's
+                SQLite file, or none, to measure the middleware alone; with protocol "nbd" knee-space; with another load
+                generator nginx (whose worker processes are its threads), Redis or PostgreSQL
     memory_mb   the limit of a cache, PostgreSQL's shared buffers, or a part of an address space
     address     stores that already run elsewhere; the lab starts none
     user        of a PostgreSQL at `address`; libpq's files and variables have the password, an experiment never
