@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, product
 
@@ -18,7 +18,7 @@ import polars as pl
 from knee.data import Dataset, RunFolder
 from knee.data.foreign import Result
 from knee.data.observations import observations
-from knee.errors import ProcessError
+from knee.errors import ProcessError, SpecError
 from knee.find.knees import KneeTarget, load_at_knee
 from knee.find.search import Runs, Search
 from knee.generators.lab import CommandLab
@@ -30,13 +30,13 @@ from knee.lab.run import Lab
 from knee.spec import Level, Measure, Spec
 from knee.spec.design import Run
 from knee.spec.tables import CLIENTS
-from knee.stats.intervals import number
+from knee.stats.intervals import counted, number
 from knee.storage import writing
 
 LEVELS_MAX = 8
 """Most numbers of clients of the grid."""
 _COMBINATIONS_MAX = 4
-"""Of more combinations of the other factors, only the first and the last get scouts."""
+"""Of more combinations of the other factors, only some get scouts."""
 _CLIENTS_MAX = 10_000
 _SHARE, _SECONDS_MIN = 5, 2
 """A scout lasts a fifth of a measurement, but no less than this time."""
@@ -59,7 +59,7 @@ class Scouts:
     """Runs scouts, and chooses the levels of the clients.
 
     done     columns with an entry for each scout: clients and other levels, throughput (requests/s), response time (ms)
-    reasons  the estimated knee of each combination, in words
+    reasons  the estimated knee of each combination, and the limits of the scouts, in words
     """
 
     def __init__(self, spec: Spec, seed: int, folder: RunFolder, host: Host, report: Callable[[str], None]) -> None:
@@ -76,23 +76,33 @@ class Scouts:
         return self._spec.measure.seconds
 
     def levels(self) -> list[int]:
-        """The levels that enclose the knees of all combinations. Raises ProcessError if the fewest clients fail."""
+        """The levels that enclose the knees of all combinations. Raises ProcessError if the fewest clients fail, and
+        like :func:`joint_levels`."""
         with writing(self._folder.path):
             if self._folder.path.exists():
                 shutil.rmtree(self._folder.path)
             self._folder.path.mkdir()
         (least,) = self._spec.factors[CLIENTS]
-        found: set[int] = set()
+        searches, found = list[Search](), set[int]()
         target = ScoutTarget(precision=0.05)
-        for others in _combinations(self._spec):
+        scouted, unscouted = combinations(self._spec)
+        for others in scouted:
             measure = partial(self._measure, others)
             search = Search(target, measure, self._report, random.Random(0), int(least), _CLIENTS_MAX)
             search.scout()
+            searches.append(search)
             found.update(levels_of(search))
             at = load_at_knee(search.scouts) if target.is_enclosed(search.scouts) else None
             knee = "no knee" if at is None else f"a knee near {number(at, 2)} clients"
             self.reasons.append(f"{knee}{f' at {_named(others)}' if others else ''}")
-        return thinned(found)
+        for search in searches:
+            search.scout(max(found))
+        if any(search.has_failed for search in searches):
+            most = counted(min(search.most for search in searches), "client")
+            self.reasons.append(f"failures with more than {most}")
+        if unscouted:
+            self.reasons.append(f"nothing of {counted(unscouted, 'other combination')}")
+        return joint_levels(found, searches)
 
     def _measure(self, others: Mapping[str, Level], clients: int, _: bool) -> Result:
         levels = {**others, CLIENTS: clients}
@@ -137,11 +147,23 @@ def _shortened(spec: Spec) -> Measure:
     return measure.model_copy(update={"seconds": seconds, **trims})
 
 
-def _combinations(spec: Spec) -> list[dict[str, Level]]:
-    """The combinations of the other factors that get scouts."""
+def combinations(spec: Spec) -> tuple[list[dict[str, Level]], int]:
+    """The combinations of the other factors that get scouts, and how many get none. Texts have no order, so that each
+    is in a combination; of numbers, the first and the last are."""
     factors = {name: levels for name, levels in spec.factors.items() if name != CLIENTS}
     every = [dict(zip(factors, levels, strict=True)) for levels in product(*factors.values())]
-    return every if len(every) <= _COMBINATIONS_MAX else [every[0], every[-1]]
+    if len(every) <= _COMBINATIONS_MAX:
+        return every, 0
+    texts = {name: levels for name, levels in factors.items() if any(isinstance(level, str) for level in levels)}
+    count = max((2, *map(len, texts.values())))
+    chosen = [
+        {
+            name: levels[place % len(levels)] if name in texts else levels[-(place % 2)]
+            for name, levels in factors.items()
+        }
+        for place in range(count)
+    ]
+    return chosen, len(every) - len(chosen)
 
 
 def levels_of(search: Search) -> list[int]:
@@ -152,6 +174,16 @@ def levels_of(search: Search) -> list[int]:
         steps = math.ceil(math.log(high / low, _GAP))
         loads += [low * (high / low) ** (step / steps) for step in range(1, steps)]
     return thinned(search.rounded(loads))
+
+
+def joint_levels(found: Iterable[int], searches: Sequence[Search]) -> list[int]:
+    """The levels that the searches found, as multiples of the fewest clients of each, within the limits of each. Raises
+    SpecError if there are none."""
+    least, most = math.lcm(*(search.least for search in searches)), min(search.most for search in searches)
+    if least > most:
+        cause = f"the combinations need multiples of {least}, and fail with more than {counted(most, 'client')}"
+        raise SpecError(f"{CLIENTS}: {cause}; make an experiment for each")
+    return thinned({least * min(max(1, round(load / least)), most // least) for load in found})
 
 
 def thinned(found: Iterable[int]) -> list[int]:

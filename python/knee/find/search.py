@@ -89,10 +89,12 @@ class Search:
             return "budget"
         return "limit"
 
-    def scout(self) -> None:
-        """Double the load until it encloses the target. Raises ProcessError if no load works."""
-        load = self.least
-        while load <= self.most and not (self.scouts and self.target.is_enclosed(self.scouts)):
+    def scout(self, up_to: int = 0) -> None:
+        """Double the load until it encloses the target, and reaches `up_to`. Raises ProcessError if no load works."""
+        load = 2 * max(self.scouts) if self.scouts else self.least
+        while load <= self.most and not (
+            self.scouts and max(self.scouts) >= up_to and self.target.is_enclosed(self.scouts)
+        ):
             try:
                 self.scouts[load] = [self.measure(load, True)]
             except ProcessError as error:
