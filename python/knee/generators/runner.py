@@ -164,8 +164,8 @@ class System:
 
         Raises ProcessError if it does not get ready, or if another server answers there already.
         """
-        host, port = self.place
-        if answers(f"{host}:{port}", "connection"):
+        at = ":".join(map(str, self.place))
+        if answers(at, "connection"):
             raise ProcessError(f"{self.ready}: answers before the system starts; stop that server, or {remedy}")
         asks = "http" if is_url(self.ready) else "connection"
         argv = (*tied(), *self.argv)
