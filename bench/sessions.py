@@ -59,6 +59,8 @@ class Session:
     files       of $folder, by name
     named       part of the bottleneck's name in the first setting; empty if Knee cannot tell it
     knees       the true knees of the two settings, if they are known
+    watched     what `knee find --watch` takes, if it is not what listens at $port
+    prepared    SQL that a PostgreSQL executes before the search
     """
 
     what: str
@@ -69,6 +71,8 @@ class Session:
     named: str
     knees: tuple[float, float] | None = None
     files: Mapping[str, str] = field(default_factory=dict)
+    watched: tuple[str, ...] = ()
+    prepared: str = ""
 
 
 NGINX = {
@@ -155,14 +159,16 @@ SESSIONS = {
         files={"script.sql": "SELECT count(*) FROM generate_series(1, 20000);\n"},
     ),
     "pgbench-commit": Session(
-        "PostgreSQL's transactions all take one lock, which each holds until its commit is in the log",
+        "PostgreSQL's transactions all update one row, which each locks until its commit is in the log",
         None,
         f"pgbench -n -c {{clients}} -j 1 -T {{seconds}} -f $folder/script.sql "
         f"'{DATABASE}&options=-csynchronous_commit%3D$commit'",
         ("postgres", "pgbench"),
         (Setting("synchronous_commit on", {"commit": "on"}), Setting("synchronous_commit off", {"commit": "off"})),
-        "",
-        files={"script.sql": "SELECT pg_advisory_xact_lock(1), pg_logical_emit_message(true, 'knee', 'x');\n"},
+        "row lock",
+        files={"script.sql": "UPDATE counters SET n = n + 1;\n"},
+        watched=("postgresql://127.0.0.1:$port/postgres", "port:$port"),
+        prepared="CREATE TABLE counters (n bigint); INSERT INTO counters VALUES (0)",
     ),
     "tokens": Session(
         "a toy server streams 20 tokens of 5 ms a request; each slot serves a request, so the knee is at the slots",
@@ -197,14 +203,17 @@ def measure(folder: Path, session: Session, setting: Setting, seconds: str, budg
             core = values.get("core")
             cluster = started.enter_context(Cluster(folder, durable=True, core=None if core is None else int(core)))
             values["port"] = str(cluster.port)
+            if session.prepared:
+                cluster.sql("postgres", session.prepared)
         for name, text in session.files.items():
             (folder / name).write_text(_filled(text, values))
         system = [] if session.system is None else ["--system", shlex.join(_words(session.system, values))]
         find = [sys.executable, "-m", "knee", "find", "--json", "--seconds", seconds, "--budget", budget, *system]
         ready = ["--ready", f"127.0.0.1:{values['port']}", "--runs-dir", str(folder)]
+        ready += [f"--watch={_filled(each, values)}" for each in session.watched]
         words = _words(session.generator, values)
         paths = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-        own = environment() | {"PATH": paths, "PYTHONPATH": str(ROOT / "python")}
+        own = environment() | {"PATH": paths, "PYTHONPATH": str(ROOT / "python"), "PGUSER": "knee"}
         done = subprocess.run([*find, *ready, "--", *words], stdout=subprocess.PIPE, text=True, env=own)
     if done.returncode:
         raise BenchError(f"{shlex.join(words)}: knee find failed; its messages are above")
@@ -279,8 +288,8 @@ ABOUT = """# Real systems, before and after their bottleneck is moved
 `python -m bench.sessions` wrote this page, [its numbers](sessions.csv) and the figure. Each system runs on one machine
 with two processors, beside its load generator. `knee find` searched it twice: as it is, and with its bottleneck moved.
 The knee has its 95 % interval. The throughput is the mean over the runs of the plateau, with its 95 % interval
-(Student's t). The ratio is that of the two throughputs. `bench/sessions.py` has the commands. Locks, disks and slots
-use no processor: there Knee cannot tell the bottleneck, and the second search alone confirms it.
+(Student's t). The ratio is that of the two throughputs. `bench/sessions.py` has the commands. Where no watched resource
+is full, Knee cannot tell the bottleneck, and the second search alone shows it.
 
 ![Throughput against clients, before and after](sessions.svg)
 """
