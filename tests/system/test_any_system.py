@@ -202,6 +202,12 @@ def test_run_that_is_interrupted_resumes_with_its_file_alone(tmp_path: Path, por
     after = {row["clients"]: row["throughput"] for row in rows_of(folder)}
     assert len(after) == 3 and before.items() <= after.items()
     assert re.search(r"3 (results|files)", resumed.stdout)
+    # A lab that is killed leaves its last output without a table.
+    killed = tmp_path / "killed"
+    shutil.copytree(folder, killed)
+    (killed / "table.csv").unlink()
+    assert knee("run", "--no-report", "--resume", str(killed), cwd=tmp_path).returncode == 0
+    assert (killed / "table.csv").read_text() == (folder / "table.csv").read_text()
 
 
 KINDS = """\

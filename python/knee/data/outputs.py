@@ -81,8 +81,10 @@ class Outputs:
 
     def _move(self, output: Path, unfinished: str, kept: Path, usage: Usage | None) -> Path:
         with writing(kept):
+            times = kept.with_suffix(SUFFIX)
+            times.unlink(missing_ok=True)
             if usage is not None:
-                write_atomically(kept.with_suffix(SUFFIX), usage.to_json().encode())
+                write_atomically(times, usage.to_json().encode())
             output.replace(kept)
             for rest in self.unfinished_paths(unfinished):
                 rest.unlink(missing_ok=True)
@@ -123,10 +125,15 @@ def finished(dataset: Dataset) -> list[tuple[Run, Path]]:
     return [(run, output) for run, output in every if output.is_file()]
 
 
-def results_of(dataset: Dataset) -> list[Result]:
-    """The results of an experiment whose load is a command, in the order of its points. Raises MeasurementsError."""
+def results_of(dataset: Dataset, known: dict[Path, Result] | None = None) -> list[Result]:
+    """The results of an experiment whose load is a command, in the order of its points. `known` keeps them by output
+    for the next call. Raises MeasurementsError."""
+    known = {} if known is None else known
     begun = {name: place for place, name in enumerate(dataset.manifest.get("commands", {}), start=1)}
-    return [_result(run, output, begun.get(command_name(run), 0)) for run, output in finished(dataset)]
+    every = finished(dataset)
+    known |= {output: _result(run, output) for run, output in every if output not in known}
+    places = {output: str(begun.get(command_name(run), 0)) for run, output in every}
+    return [replace(known[output], row={**known[output].row, "run_order": at}) for output, at in places.items()]
 
 
 def command_name(run: Run) -> str:
@@ -134,14 +141,12 @@ def command_name(run: Run) -> str:
     return f"{run.point}-r{run.repetition}"
 
 
-def _result(run: Run, output: Path, place: int) -> Result:
+def _result(run: Run, output: Path) -> Result:
     """The result in an output, with the levels of its factors as further cells of its row."""
     (found,), _ = read([output], clients=run.configuration.clients)
     levels = {name: str(level) for name, level in run.levels.items() if name != CLIENTS}
     operation = ", ".join(filter(None, (found.operation, label_of(levels))))
-    return replace(
-        found, operation=operation, row={**levels, "repetition": str(run.repetition), "run_order": str(place)}
-    )
+    return replace(found, operation=operation, row={**levels, "repetition": str(run.repetition)})
 
 
 def is_search(path: Path) -> bool:

@@ -46,6 +46,7 @@ class CommandLab:
         self._progress = progress
         self._report = report
         self._reported: set[str] = set()
+        self._read: dict[Path, Result] = {}
 
     def make(
         self,
@@ -54,6 +55,7 @@ class CommandLab:
         between: Callable[[], None] = lambda: None,
     ) -> Tally:
         """Make the runs, like :meth:`knee.lab.run.Lab.make`. The output of a failed run stays an unfinished one."""
+        self._write_table()
         with scratch(self._scratch_path) as room:
             return self._make(plan, on_commands, between, room)
 
@@ -82,11 +84,16 @@ class CommandLab:
             finally:
                 on_commands(run, started)
             if outcome.status == "done":
-                self._outputs.write_table(check.table(results_of(Dataset.open(self._path))))
+                self._write_table()
             self._progress.end(run, outcome)
             if index < len(plan):
                 between()
         return Tally(done, failed)
+
+    def _write_table(self) -> None:
+        """Write the table of all kept outputs, even of those whose lab was killed before it could."""
+        if results := results_of(Dataset.open(self._path), self._read):
+            self._outputs.write_table(check.table(results))
 
     def scout(self, run: Run) -> Result:
         """Make a run without processor times, which is in no table. Raises KneeError if it fails."""
