@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from knee import check
@@ -28,7 +29,9 @@ from knee.spec.design import Run
 _BETWEEN_S = 1.0
 """Seconds between runs, for the first estimate of the remaining time."""
 _REQUESTS_MIN = 100
-"""Fewest requests of a run for each client, if the command has a number of requests; a short run before has them."""
+"""Fewest requests of a run for each client, if the command has a number of requests."""
+_BEFORE_S, _BEFORE_MAX = 0.25, 4
+"""Least length of the run before that shows the throughput, and most attempts at it."""
 _NAMES = ("system.command", "system.ready")
 
 
@@ -110,10 +113,13 @@ class CommandLab:
             paths = self._outputs.unfinished_paths(name)
             clients, limit_s = run.configuration.clients, 2 * seconds + LATE_S
             if runner.template.has("requests"):
-                runner.values = {**runner.values, "requests": str(_REQUESTS_MIN * clients)}
-                before = runner.once(clients, 1, paths, limit_s, is_scout=True)
-                requests = max(_REQUESTS_MIN * clients, round(before.throughput * seconds))
-                runner.values = {**runner.values, "requests": str(requests)}
+                count = _REQUESTS_MIN * clients
+                for _ in range(_BEFORE_MAX):
+                    before = _of(runner, count).once(clients, 1, paths, limit_s, is_scout=True)
+                    if count >= _BEFORE_S * before.throughput:
+                        break
+                    count = max(2 * count, round(1.5 * _BEFORE_S * before.throughput))
+                runner = _of(runner, max(_REQUESTS_MIN * clients, round(before.throughput * seconds)))
             result = runner.once(clients, seconds, paths, limit_s, is_scout=is_scout, on_start=started.append)
         if result.usage is None and not is_scout:
             cause = "the generator's start and end take most of a run"
@@ -163,3 +169,8 @@ class CommandLab:
         if text not in self._reported:
             self._reported.add(text)
             self._report(text)
+
+
+def _of(runner: Runner, requests: int) -> Runner:
+    """The runner of a command with this number of requests."""
+    return replace(runner, values={**runner.values, "requests": str(requests)})
