@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -321,9 +322,10 @@ def pgbench(database: Database, path: Path, script: str, clients: int) -> Iterat
     wait_until(lambda: database.sql(connected.replace(f" {clients} ", " 0 "), USER) == "t", "no session")
 
 
-def watched_for(database: Database, seconds: float) -> tuple[Station, ...]:
+def watched_for(database: Database, seconds: float, clients: int = 0) -> tuple[Station, ...]:
     """PostgreSQL's stations over some seconds."""
-    sampler = Sampler("x", Remote.parse(f"postgresql://{database.address}/{database.name}"), seconds)
+    remote = replace(Remote.parse(f"postgresql://{database.address}/{database.name}"), clients=clients)
+    sampler = Sampler("x", remote, seconds)
     began_s = time.monotonic()
     sampler.start()
     time.sleep(seconds)
@@ -385,11 +387,25 @@ def test_reads_keep_neither_lock_nor_log_busy(watched: Database, tmp_path: Path)
         assert shares(watched_for(watched, 0.5)) == {"postgresql WAL": 0, "postgresql row lock": 0}
 
 
+COMMIT = "INSERT INTO log VALUES ('x');\n"
+
+
+def test_clients_that_wait_for_connections_leave_the_log_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(tmp_path, durable=True) as cluster:
+        database = with_environment(Database(cluster.address, "postgres", tmp_path / "none"), monkeypatch)
+        database.sql("CREATE TABLE log (line text)", USER)
+        with pgbench(database, tmp_path, COMMIT, 3):
+            alone, pooled = (shares(watched_for(database, 0.6, clients)) for clients in (3, 6))
+    # With more connections, a sync serves more commits: the log does not limit throughput.
+    assert alone["postgresql WAL"] > 0
+    assert pooled["postgresql WAL"] == 0
+
+
 def test_commits_keep_the_log_busy_and_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster(tmp_path, durable=True) as cluster:
         database = with_environment(Database(cluster.address, "postgres", tmp_path / "none"), monkeypatch)
         database.sql("CREATE TABLE log (line text)", USER)
-        runs = results(database, tmp_path, "INSERT INTO log VALUES ('x');\n", "SELECT count(*) FROM log", 0.4, 1, 3, 12)
+        runs = results(database, tmp_path, COMMIT, "SELECT count(*) FROM log", 0.4, 1, 3, 12)
     found = [shares(run.usage.stations) for run in runs if run.usage is not None]
     assert all(run["postgresql row lock"] == 0 for run in found)
     assert max(run["postgresql WAL"] for run in found) > 0.05

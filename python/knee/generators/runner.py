@@ -90,7 +90,8 @@ class Runner:
         command = replace(self.like, process=argv[0], argv=(*tied(), *argv))
         on_start(command)
         process = self.host.start(command, output, log, lambda *_: None)
-        meter = Meter({GENERATOR: Tree((psutil.Process(process.pid),)), **self.watched}, seconds, self.remotes)
+        remotes = {name: replace(each, clients=clients) for name, each in self.remotes.items()}
+        meter = Meter({GENERATOR: Tree((psutil.Process(process.pid),)), **self.watched}, seconds, remotes)
         failure: ProcessError | None = None
         usage: Usage | None = None
         if not is_scout:

@@ -61,9 +61,10 @@ _Read = Callable[[], tuple[Reading, ...]]
 
 @dataclass(frozen=True)
 class Remote:
-    """A target of `--watch`, at an address without secrets."""
+    """A target of `--watch`, at an address without secrets. `clients`: those of the load, which may wait elsewhere."""
 
     address: str
+    clients: int = 0
 
     @classmethod
     def parse(cls, text: str) -> Remote:
@@ -93,7 +94,7 @@ class Remote:
     def reading(self) -> Iterator[_Read]:
         """A function that reads its counters, as `read`."""
         url = urlsplit(self.address)
-        with waits.Waits(self.address) if url.scheme == "postgresql" else nullcontext() as sessions:
+        with waits.Waits(self.address, self.clients) if url.scheme == "postgresql" else nullcontext() as sessions:
 
             def read() -> tuple[Reading, ...]:
                 try:

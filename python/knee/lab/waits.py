@@ -42,13 +42,15 @@ class Waits(Dialogue):
 
     Each answer counts for the time since the last. A resource is busy in an answer if most sessions are there: work
     there is serial, and in a closed network most customers queue at the bottleneck from twice the knee on. Sessions
-    that have been idle for a second do not count.
+    that have been idle for a second do not count. One sync serves any number of commits, so most of the `clients` of
+    the load must be at the log: others may wait for the sessions.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, clients: int) -> None:
         psql = [*tied(), str(programs.find_postgresql("psql")), "--no-psqlrc", "--no-password", "--quiet"]
         argv = [*psql, "--no-align", "--tuples-only", "--set", "ON_ERROR_STOP=1", "--dbname", address]
         super().__init__(argv, {"PGCONNECT_TIMEOUT": f"{_TIMEOUT_S:.0f}", **os.environ}, 2 * _TIMEOUT_S)
+        self._clients = clients
         self._busy_s = {"postgresql WAL": 0.0, "postgresql row lock": 0.0}
         self._last_s: float | None = None
 
@@ -61,7 +63,7 @@ class Waits(Dialogue):
         now_s = time.monotonic()
         blocked = 1 + _blocked(dict(pair.split() for pair in pairs.split(",") if pair))
         is_busy = (
-            int(flushing) > 0 and 2 * int(in_wal) > int(in_use),
+            int(flushing) > 0 and 2 * int(in_wal) > max(self._clients, int(in_use)),
             blocked > 1 and 2 * blocked > int(in_use) and int(computing) <= _COMPUTING_MAX,
         )
         for name, busy in zip(self._busy_s, is_busy, strict=True):
