@@ -35,7 +35,7 @@ from knee.find.generator import Generator
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
 from knee.lab.remote import Remote, Sampler
-from knee.lab.waits import _blocked
+from knee.lab.waits import Waits, _blocked
 from knee.lab.watch import Meter
 from knee.spec.template import Template
 from knee.verdict.bottleneck import Bottleneck
@@ -425,6 +425,17 @@ def test_commits_keep_the_log_busy_and_no_lock(tmp_path: Path, monkeypatch: pyte
 )
 def test_sessions_behind_others_wait_for_one_transaction(holders: dict[str, str], count: int) -> None:
     assert _blocked(holders) == count
+
+
+def test_own_settings_are_of_the_connection(watched: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGOPTIONS", "-c work_mem=1MB")
+    own = "SELECT string_agg(concat_ws(' ', name, setting, source), ',' ORDER BY name) FROM pg_settings"
+    names = "('application_name', 'statement_timeout', 'work_mem')"
+    with Waits(f"postgresql://{watched.address}/{watched.name}", 0) as waits:
+        waits.read()
+        found = waits.ask(f"{own} WHERE name IN {names};")
+    # A pool of connections gives what a client has SET to its other clients.
+    assert found == "application_name knee client,statement_timeout 2000 client,work_mem 1024 client"
 
 
 def test_user_that_sees_no_waits_is_refused(watched: Database, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,6 @@ _TIMEOUT_S = 2.0
 _COMPUTING_MAX = 2
 """With more computing sessions, the holder of a lock may itself wait for a processor."""
 _PREPARE = """\
-SET statement_timeout = '2s';
-SET application_name = 'knee';
 PREPARE knee_waits AS WITH locks AS (
     SELECT pid, granted, concat_ws(' ', transactionid, database, relation, page, tuple) AS object
     FROM pg_locks WHERE locktype IN ('transactionid', 'tuple')
@@ -49,7 +47,10 @@ class Waits(Dialogue):
     def __init__(self, address: str, clients: int) -> None:
         psql = [*tied(), str(programs.find_postgresql("psql")), "--no-psqlrc", "--no-password", "--quiet"]
         argv = [*psql, "--no-align", "--tuples-only", "--set", "ON_ERROR_STOP=1", "--dbname", address]
-        super().__init__(argv, {"PGCONNECT_TIMEOUT": f"{_TIMEOUT_S:.0f}", **os.environ}, 2 * _TIMEOUT_S)
+        # A pool of connections would keep a SET for its other clients; it refuses options.
+        options = f"{os.environ.get('PGOPTIONS', '')} -c statement_timeout={_TIMEOUT_S:.0f}s"
+        environment = {**os.environ, "PGAPPNAME": "knee", "PGOPTIONS": options}
+        super().__init__(argv, {"PGCONNECT_TIMEOUT": f"{_TIMEOUT_S:.0f}", **environment}, 2 * _TIMEOUT_S)
         self._clients = clients
         self._busy_s = {"postgresql WAL": 0.0, "postgresql row lock": 0.0}
         self._last_s: float | None = None
