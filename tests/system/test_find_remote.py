@@ -32,6 +32,7 @@ from knee.data.outputs import SearchFolder
 from knee.data.usage import Station, Usage
 from knee.errors import SpecError
 from knee.find.generator import Generator
+from knee.lab.hosts.dialogue import Dialogue
 from knee.lab.hosts.local import LocalHost
 from knee.lab.programs import find_foreign
 from knee.lab.remote import Remote, Sampler
@@ -270,6 +271,8 @@ def test_link_of_another_machine_is_as_busy_as_its_busier_direction(tmp_path: Pa
             ("eth1", 0, 1, -125_000),
             ("veth2", 3, 1, 1_250_000_000),
             ("tun3", 0, 65534, 1_250_000),
+            # A virtual machine's card that is faster than it states.
+            ("eth4", 0, 1, 95_000_000),
         )
     ]
     file = tmp_path / "metrics"
@@ -425,6 +428,28 @@ def test_commits_keep_the_log_busy_and_no_lock(tmp_path: Path, monkeypatch: pyte
 )
 def test_sessions_behind_others_wait_for_one_transaction(holders: dict[str, str], count: int) -> None:
     assert _blocked(holders) == count
+
+
+def test_connection_that_ends_early_shows_no_run(watched: Database) -> None:
+    sampler = Sampler("x", Remote.parse(f"postgresql://{watched.address}/{watched.name}"), 1.0)
+    began_s = time.monotonic()
+    sampler.start()
+    wait_until(lambda: len(sampler._readings) > 1, "readings")
+    ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'knee'"
+    assert watched.sql(ended, USER) == "1"
+    elapsed_s = time.monotonic() - began_s
+    assert len(sampler.stop(began_s, began_s + elapsed_s)) == 2
+    assert sampler.stop(began_s, began_s + 4 * elapsed_s) == ()
+
+
+def test_late_answer_is_not_of_the_next_line() -> None:
+    slow = "import time\nwhile line := input():\n    time.sleep(0.5)\n    print(line, flush=True)"
+    with Dialogue([sys.executable, "-c", slow], {}, 0.2) as dialogue:
+        with pytest.raises(TimeoutError, match=r"no answer within 0\.2 s"):
+            dialogue.ask("first")
+        time.sleep(0.5)
+        with pytest.raises(ConnectionError):
+            dialogue.ask("second")
 
 
 def test_own_settings_are_of_the_connection(watched: Database, monkeypatch: pytest.MonkeyPatch) -> None:

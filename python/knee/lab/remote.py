@@ -36,6 +36,10 @@ _WAYS = ("receive", "transmit")
 _LINK = "node_network_"
 _COUNTERS = [f"{way}_{unit}_total" for way in _WAYS for unit in ("bytes", "packets")]
 _OF_LINKS = [f"{_LINK}{each}" for each in ("address_assign_type", "protocol_type", "speed_bytes", *_COUNTERS)]
+_BEYOND = 1.05
+"""A link that carried more than this multiple of its speed has another one, as cards of virtual machines do."""
+_COVERED = 1 / 3
+"""Readings over a smaller share of a run's steady part may show a moment of it."""
 _FRAME_BYTES = 24
 """Preamble, check sum and gap of an Ethernet frame, which no interface counts."""
 _POSTGRESQL = re.compile(rf"postgresql://(\[[0-9A-Fa-f:.]+\]|([\w.-]|{ESCAPED})+)(:[0-9]{{1,5}})?/[\w.-]{{1,63}}")
@@ -129,13 +133,16 @@ class Sampler:
 
     def stop(self, begin_s: float, end_s: float) -> tuple[Station, ...]:
         """End, and return the use between the first and the last reading in a part of this machine's monotonic clock;
-        empty if it has fewer, or if the server started again."""
+        empty if it has fewer, if they are of a moment, or if the server started again. A link with a fictitious speed
+        is left out."""
         self.end()
         self._thread.join(_TIMEOUT_S)
-        steady = [reading for time_s, reading in list(self._readings) if begin_s <= time_s <= end_s]
+        steady = [each for each in list(self._readings) if begin_s <= each[0] <= end_s]
         if len(steady) < 2:
             return ()
-        first, last = steady[0], steady[-1]
+        (first_s, first), (last_s, last) = steady[0], steady[-1]
+        if last_s - first_s < _COVERED * (end_s - begin_s):
+            return ()
         if [_server(each) for each in first] != [_server(each) for each in last]:
             return ()
         found: dict[str, Station] = {}
@@ -146,8 +153,9 @@ class Sampler:
             if min(seconds, used) < 0 or not seconds:
                 return ()
             own = Station(self._name, after.name, seconds, used / after.speed, max(0.0, steal_s), after.servers)
-            found[own.name] = max(own, found.get(own.name, own), key=lambda station: station.busy)
-        return tuple(found.values())
+            found[own.name] = max(own, found.get(own.name, own), key=lambda station: station.busy_s)
+        links = {each.name for each in last if each.speed != 1}
+        return tuple(each for each in found.values() if each.name not in links or each.busy_s <= _BEYOND * each.seconds)
 
     def _sample_until_stopped(self) -> None:
         with self._remote.reading() as read:

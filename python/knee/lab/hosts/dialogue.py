@@ -33,14 +33,15 @@ class Dialogue:
         self._popen.communicate()
 
     def ask(self, line: str) -> str:
-        """The answer to a line. Raises TimeoutError without one, and ConnectionError with the program's first complaint
-        if it has ended."""
+        """The answer to a line. Raises TimeoutError without one, and ends the program, as a late answer would be taken
+        for the next. Raises ConnectionError with the program's first complaint if it has ended."""
         process = self._popen
         assert process.stdin is not None and process.stdout is not None and process.stderr is not None
         with suppress(BrokenPipeError):
             process.stdin.write(f"{line}\n".encode())
             process.stdin.flush()
         if not select.select([process.stdout], [], [], self._timeout_s)[0]:
+            process.kill()
             raise TimeoutError(f"no answer within {self._timeout_s:g} s")
         if answer := process.stdout.readline():
             return answer.decode().rstrip("\n")
