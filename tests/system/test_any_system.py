@@ -117,6 +117,37 @@ def test_scouts_of_a_command_enclose_its_knee(tmp_path: Path, port: int) -> None
     assert not list(folder.path.rglob("table.csv"))
 
 
+DIES = """\
+import asyncio, os, sys
+sys.path.insert(0, {bench!r})
+import slots
+serve, connections = slots.Slots.serve, 0
+async def counting(*arguments):
+    global connections
+    connections += 1
+    if connections > 20:
+        os._exit(3)
+    await serve(*arguments)
+    connections -= 1
+slots.Slots.serve = counting
+asyncio.run(slots.main())
+"""
+
+
+def test_scouts_suit_three_threads_and_stay_below_the_end_of_the_system(tmp_path: Path, port: int) -> None:
+    (tmp_path / "dies.py").write_text(DIES.format(bench=str(REPOSITORY / "bench")))
+    system = f'command = "{sys.executable} {tmp_path}/dies.py {port} 8 20"'
+    file, lines = written(tmp_path, port, system, '"load.clients" = "auto"'), list[str]()
+    file.write_text(file.read_text().replace("wrk -t1", "wrk -t3"))
+    scouts = Scouts(spec.load(file), 0, RunFolder.create(tmp_path, "any", spec.read(file)), LocalHost(), lines.append)
+    levels = scouts.levels()
+    assert max(levels) == 12 and all(level % 3 == 0 for level in levels)
+    assert scouts.done["load.clients"] == [3, 6, 12]
+    assert any("3 of 4 clients ran" in line and line.endswith("trying 3 clients") for line in lines)
+    assert "the system ended: " in lines[-1] and lines[-1].endswith("stays at 12 clients or fewer")
+    assert scouts.reasons[-1] == "failures with more than 12 clients"
+
+
 def test_run_whose_command_or_system_fails_names_both(tmp_path: Path, port: int) -> None:
     fails = f'"system.command" = ["{sys.executable} -c raise(SystemExit(4))", "{SLOTS} {port} 1 5"]'
     done = knee("run", str(written(tmp_path, port, factors=fails)), cwd=tmp_path)

@@ -17,7 +17,7 @@ from knee.errors import KneeError, MeasurementsError, ProcessError, SpecError
 from knee.find.goals import GoalTarget
 from knee.find.knees import KneeTarget, knee_of
 from knee.find.quantities import SHARES, TIMES_S, quantity
-from knee.find.search import REPETITIONS_MIN, Search, Spent
+from knee.find.search import REPETITIONS_MIN, Search, SharesError, Spent
 from knee.find.text import result_lines, run_line
 from knee.fit import Goal
 from knee.generators.runner import ExitError
@@ -98,6 +98,34 @@ def test_search_of_a_generator_with_threads_uses_multiples_of_them() -> None:
     search, reports = search_of(measure)
     assert search.go() == "precise"
     assert reports == [f"wrk: connections must be >= threads; trying {load} clients" for load in (2, 4)]
+
+
+@pytest.mark.parametrize("threads", [3, 5, 7])
+def test_search_of_a_generator_with_odd_threads_finds_their_number(threads: int) -> None:
+    works = slots(8, 10, 10)
+
+    def measure(clients: int, is_scout: bool) -> Result:
+        if clients < threads:
+            raise ExitError("wrk: connections must be >= threads")
+        if over := clients % threads:
+            raise SharesError("wrk: some clients ran", clients - over)
+        return works(clients, is_scout)
+
+    search, reports = search_of(measure)
+    assert search.go() == "precise"
+    assert search.least == threads and reports[-1] == f"wrk: some clients ran; trying {threads} clients"
+
+
+def test_search_of_a_generator_that_runs_ever_other_clients_ends() -> None:
+    loads = []
+
+    def measure(clients: int, _: bool) -> Result:
+        loads.append(clients)
+        raise SharesError("wrk: 3 clients ran", 3) if clients == 4 else ExitError("wrk: exit code 1")
+
+    with pytest.raises(ProcessError, match="exit code 1"):
+        search_of(measure)[0].scout()
+    assert loads == [1, 2, 4, 3, 6, 12]
 
 
 def test_search_of_a_generator_that_fails_stays_below() -> None:

@@ -10,17 +10,19 @@ import math
 import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise, product
 
 import polars as pl
 
 from knee.data import Dataset, RunFolder
-from knee.data.foreign import Result
+from knee.data.foreign import Result, read
 from knee.data.observations import observations
-from knee.errors import ProcessError, SpecError
+from knee.data.outputs import Outputs, output_name
+from knee.errors import KneeError, MeasurementsError, ProcessError, ProgramError, SpecError, StorageError
 from knee.find.knees import KneeTarget, load_at_knee
-from knee.find.search import Runs, Search
+from knee.find.search import Runs, Search, SharesError
 from knee.generators.lab import CommandLab
 from knee.generators.runner import why_no_answers
 from knee.lab.deploy.deployment import Progress
@@ -136,7 +138,22 @@ class Scouts:
 
     def _run_command(self, run: Run) -> Result:
         assert isinstance(self._host, LocalHost), "the experiment file was checked"
-        return CommandLab(self._spec, self._folder, self._host, Progress(), lambda _: None).scout(run)
+        try:
+            return CommandLab(self._spec, self._folder, self._host, Progress(), lambda _: None).scout(run)
+        except (ProcessError, ProgramError, SpecError, StorageError):
+            raise
+        except KneeError as error:
+            # Each scout starts its system anew: more clients than these may fail alike, but fewer need not.
+            ran = self._clients_of(run)
+            raise ProcessError(str(error)) if ran is None else SharesError(str(error), ran) from None
+
+    def _clients_of(self, run: Run) -> int | None:
+        """The clients of a scout that failed because other clients than the command's ran; None for another reason."""
+        output, *_ = Outputs(self._folder.path).unfinished_paths(output_name(run))
+        with suppress(MeasurementsError):
+            results, _ = read([output])
+            return next((result.clients for result in results if result.declared not in (None, result.clients)), None)
+        return None
 
 
 def _shortened(spec: Spec) -> Measure:

@@ -20,6 +20,15 @@ REPETITIONS_MIN = 3
 _STEP_MAX = 16
 """Most clients of the first scout: some generators need a client for each of their threads."""
 
+
+class SharesError(ProcessError):
+    """The generator ran only this many clients: the same number in each of its threads."""
+
+    def __init__(self, text: str, ran: int) -> None:
+        super().__init__(text)
+        self.ran = ran
+
+
 Runs = Mapping[int, Sequence[Result]]
 """Results by the load that the command had."""
 
@@ -91,20 +100,23 @@ class Search:
 
     def scout(self, up_to: int = 0) -> None:
         """Double the load until it encloses the target, and reaches `up_to`. Raises ProcessError if no load works."""
-        load = 2 * max(self.scouts) if self.scouts else self.least
+        load, failed = 2 * max(self.scouts) if self.scouts else self.least, set[int]()
         while load <= self.most and not (
             self.scouts and max(self.scouts) >= up_to and self.target.is_enclosed(self.scouts)
         ):
             try:
                 self.scouts[load] = [self.measure(load, True)]
             except ProcessError as error:
-                may_need_more = isinstance(error, ExitError) and 2 * load <= min(_STEP_MAX, self.most)
-                if self.scouts or not may_need_more:
+                failed.add(load)
+                least = error.ran if isinstance(error, SharesError) else 2 * load
+                may_suit = isinstance(error, ExitError | SharesError) and 0 < least <= min(_STEP_MAX, self.most)
+                if self.scouts or not may_suit or least in failed:
                     self._stay_below(load, error)
                     return
-                self.least = 2 * load
-                self.report(f"{error}; trying {self.least} clients")
-            load *= 2
+                self.least = load = least
+                self.report(f"{error}; trying {counted(least, 'client')}")
+            else:
+                load *= 2
 
     def _measure(self, block: Sequence[int]) -> None:
         for load in self.rng.sample(block, len(block)):
