@@ -14,6 +14,8 @@ KneeError                a problem that the user can solve; printed as a message
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 
 class KneeError(Exception):
     """The base of all errors. The message gives the problem, the place and the remedy."""
@@ -67,3 +69,19 @@ class WorkerError(KneeError):
 
 class ProcessError(KneeError):
     """A process did not start, was not ready in time, ended too early, or did not end."""
+
+
+def chain_of(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and the chain of errors that led to it, the first error first."""
+    if error is not None:
+        yield from chain_of(error.__context__)
+        yield error
+
+
+def reasons_of(error: BaseException) -> tuple[bool, list[str]]:
+    """Whether the error is an interrupt or was raised after one; and the messages of all errors in its chain, but for
+    those that a later message repeats."""
+    chain = list(chain_of(error))
+    messages = list(dict.fromkeys(str(one) for one in chain if isinstance(one, KneeError)))
+    said = [one for at, one in enumerate(messages) if not any(one in later for later in messages[at + 1 :])]
+    return any(isinstance(one, KeyboardInterrupt) for one in chain), said

@@ -23,9 +23,13 @@ from systems import free_port, is_gone, wait_until
 
 from knee import spec
 from knee.data import RunFolder
+from knee.errors import ProcessError
 from knee.find.scouts import Scouts
+from knee.generators.lab import CommandLab
+from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts.local import LocalHost
 from knee.lab.watch import listening
+from knee.spec.design import runs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLOTS = f"{sys.executable} {REPOSITORY / 'bench' / 'slots.py'}"
@@ -239,6 +243,25 @@ def test_run_that_is_interrupted_resumes_with_its_file_alone(tmp_path: Path, por
     (killed / "table.csv").unlink()
     assert knee("run", "--no-report", "--resume", str(killed), cwd=tmp_path).returncode == 0
     assert (killed / "table.csv").read_text() == (folder / "table.csv").read_text()
+
+
+def test_cleanup_that_fails_hides_no_interrupt(tmp_path: Path, port: int) -> None:
+    class Failing(LocalHost):
+        def close(self, grace_s: float) -> None:
+            super().close(grace_s)
+            raise ProcessError("a child still prints")
+
+    interrupts = {"load.command": "sh -c 'sleep 0.3; kill -INT $PPID; exec sleep 60' {clients}"}
+    text = spec.read(written(tmp_path, port, factors='"load.clients" = [1, 2]'))
+    experiment = spec.parse(text, "any.toml", interrupts)
+    folder = RunFolder.create(tmp_path, "any", text)
+    folder.write_manifest({"overrides": interrupts})
+    lab = CommandLab(experiment, folder, Failing(), Progress(), lambda _: None)
+    begun = set[int]()
+    with pytest.raises(KeyboardInterrupt) as ended:
+        lab.make(runs(experiment, 0), lambda run, _: begun.add(run.point))
+    assert ended.value.args == ("a child still prints",) and len(begun) == 1
+    assert not folder.scratch_path.exists()
 
 
 KINDS = """\

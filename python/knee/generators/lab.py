@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from knee import check
 from knee.data import Dataset, Outcome, RunFolder
 from knee.data.foreign import Result
 from knee.data.outputs import Outputs, output_name, results_of
-from knee.errors import KneeError, SpecError, StorageError
+from knee.errors import KneeError, SpecError, StorageError, chain_of, reasons_of
 from knee.generators.kinds import Starter, template_of, values_of
 from knee.generators.runner import GRACE_S, LATE_S, Runner, System
 from knee.lab import watch
@@ -59,7 +59,7 @@ class CommandLab:
     ) -> Tally:
         """Make the runs, like :meth:`knee.lab.run.Lab.make`. The output of a failed run stays an unfinished one."""
         self._write_table()
-        with scratch(self._scratch_path) as room:
+        with self._room() as room:
             return self._make(plan, on_commands, between, room)
 
     def _make(
@@ -79,11 +79,12 @@ class CommandLab:
                 outcome = Outcome("done", throughput=self._measure(run, started, room).throughput)
                 done += 1
                 took_s.append(time.monotonic() - begun_s)
-            except StorageError:
-                raise
             except KneeError as error:
-                outcome = Outcome("failed", reason=str(error))
-                failed.append((run, str(error)))
+                if any(isinstance(one, KeyboardInterrupt | StorageError) for one in chain_of(error)):
+                    raise
+                reason = "; ".join(reasons_of(error)[1])
+                outcome = Outcome("failed", reason=reason)
+                failed.append((run, reason))
             finally:
                 on_commands(run, started)
             if outcome.status == "done":
@@ -100,8 +101,20 @@ class CommandLab:
 
     def scout(self, run: Run) -> Result:
         """Make a run without processor times, which is in no table. Raises KneeError if it fails."""
-        with scratch(self._scratch_path) as room:
+        with self._room() as room:
             return self._measure(run, [], room, is_scout=True)
+
+    @contextmanager
+    def _room(self) -> Iterator[Scratch]:
+        """The scratch directory. No error of a cleanup hides the interrupt that led to it."""
+        try:
+            with scratch(self._scratch_path) as room:
+                yield room
+        except Exception as error:
+            is_interrupted, reasons = reasons_of(error)
+            if is_interrupted:
+                raise KeyboardInterrupt(*reasons) from error
+            raise
 
     def _measure(self, run: Run, started: list[Command], room: Scratch, *, is_scout: bool = False) -> Result:
         """Make a run, keep its output, and return its result."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,7 +18,16 @@ from typing import Any
 from knee import __version__
 from knee.data import Outcome, RunFolder
 from knee.data.reading import machines
-from knee.errors import DatasetError, KneeError, ProcessError, SpecError, StorageError, WorkerError
+from knee.errors import (
+    DatasetError,
+    KneeError,
+    ProcessError,
+    SpecError,
+    StorageError,
+    WorkerError,
+    chain_of,
+    reasons_of,
+)
 from knee.lab import programs
 from knee.lab.command import Command
 from knee.lab.deploy import deployment_of, start_lead_s
@@ -74,7 +83,7 @@ class Lab:
             with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
                 return self._make(plan, on_commands, between, room)
         except (KeyboardInterrupt, ProcessError, StorageError, WorkerError) as error:
-            is_interrupted, reasons = _reasons(error)
+            is_interrupted, reasons = reasons_of(error)
             raise KeyboardInterrupt(*reasons) if is_interrupted else type(error)("; ".join(reasons)) from error
 
     def _make(
@@ -108,13 +117,13 @@ class Lab:
         try:
             outcome = self._measure(run, started, room)
         except (KeyboardInterrupt, ProcessError, StorageError, WorkerError) as error:
-            if not any(isinstance(one, KeyboardInterrupt | ProcessError | WorkerError) for one in _chain(error)):
+            if not any(isinstance(one, KeyboardInterrupt | ProcessError | WorkerError) for one in chain_of(error)):
                 raise
-            is_interrupted, reasons = _reasons(error)
+            is_interrupted, reasons = reasons_of(error)
             reason = "; ".join(["interrupted"] * is_interrupted + reasons)
             outcome = Outcome("interrupted" if is_interrupted else "failed", reason=reason)
             self._folder.record(run, self._spec, outcome)
-            if is_interrupted or any(isinstance(one, StorageError | WorkerError) for one in _chain(error)):
+            if is_interrupted or any(isinstance(one, StorageError | WorkerError) for one in chain_of(error)):
                 raise
             return outcome
         try:
@@ -151,25 +160,11 @@ class Lab:
                     f"connecting took {late.took_s:.1f} s"
                 )
             except LostWorkerError as lost:
-                if _reasons(lost)[0]:
+                if reasons_of(lost)[0]:
                     raise
                 failure = lost
         assert failure is not None
         raise failure
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and the chain of errors that led to it, the first error first."""
-    if error is not None:
-        yield from _chain(error.__context__)
-        yield error
-
-
-def _reasons(error: BaseException) -> tuple[bool, list[str]]:
-    """Whether the error is an interrupt or was raised after one; and the messages of all errors in its chain."""
-    chain = list(_chain(error))
-    messages = (str(one) for one in chain if isinstance(one, KneeError))
-    return any(isinstance(one, KeyboardInterrupt) for one in chain), list(dict.fromkeys(messages))
 
 
 def check_programs(spec: Spec) -> dict[str, Path]:
