@@ -313,9 +313,7 @@ def _processors(result: Result) -> Iterator[Finding]:
         yield Finding("shared", "doubt", usage.generator, what, cause, "run it on another machine")
     if usage.others > OUTSIDERS_MAX:
         cause = f"programs that are not watched took {usage.others:.0%} of them"
-        yield Finding(
-            "others", "doubt", usage.others, what, cause, "add --watch if they are the system's, or stop them"
-        )
+        yield Finding("others", "doubt", usage.others, what, cause, "watch them if they are the system's, or stop them")
 
 
 def _warm_up(result: Result) -> Iterator[Finding]:
