@@ -29,7 +29,7 @@ from knee.generators.lab import CommandLab
 from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts.local import LocalHost
 from knee.lab.watch import listening
-from knee.spec.design import runs
+from knee.spec.design import Run, runs
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SLOTS = f"{sys.executable} {REPOSITORY / 'bench' / 'slots.py'}"
@@ -159,7 +159,14 @@ def test_run_whose_command_or_system_fails_names_both(tmp_path: Path, port: int)
     assert (
         "system ended before it was ready: exit code 4" in done.stderr and "1 of 2 measurements failed" in done.stderr
     )
-    assert len(rows_of(folder_of(tmp_path))) == 1
+    folder = folder_of(tmp_path)
+    assert len(rows_of(folder)) == 1
+    (reason,) = json.loads((folder / "manifest.json").read_text())["failures"].values()
+    assert reason in done.stderr
+    for command in ("check", "diagnose", "report"):
+        read = knee(command, str(folder), cwd=tmp_path)
+        assert read.stderr.count(f"knee: 1 of 2 runs failed: {reason}; `knee run --resume {folder}` repeats") == 1
+    assert "exit code 4" in (folder / "report.html").read_text()
     file = written(tmp_path, port)
     done = knee(
         "run", "--runs-dir", "none", str(file), "--set", "load.command=wrk -c{clients} --nonsense", cwd=tmp_path
@@ -170,7 +177,7 @@ def test_run_whose_command_or_system_fails_names_both(tmp_path: Path, port: int)
     assert missing.returncode == 2 and "nonsense is not installed" in missing.stderr
     (folder,) = (tmp_path / "none" / "any").glob("[!.]*")
     read = knee("laws", str(folder), cwd=tmp_path)
-    assert read.returncode == 2 and f"no run is complete; `knee run --resume {folder}`" in read.stderr
+    assert read.returncode == 2 and "no run is complete; 1 of 1 run failed: wrk: exit code 1" in read.stderr
 
 
 def test_system_that_already_runs_is_watched_by_its_port(tmp_path: Path, port: int) -> None:
@@ -257,10 +264,12 @@ def test_cleanup_that_fails_hides_no_interrupt(tmp_path: Path, port: int) -> Non
     folder = RunFolder.create(tmp_path, "any", text)
     folder.write_manifest({"overrides": interrupts})
     lab = CommandLab(experiment, folder, Failing(), Progress(), lambda _: None)
-    begun = set[int]()
+    calls = list[tuple[Run, int, str | None]]()
+    plan = runs(experiment, 0)
     with pytest.raises(KeyboardInterrupt) as ended:
-        lab.make(runs(experiment, 0), lambda run, _: begun.add(run.point))
-    assert ended.value.args == ("a child still prints",) and len(begun) == 1
+        lab.make(plan, lambda run, started, reason: calls.append((run, len(started), reason)))
+    assert ended.value.args == ("a child still prints",)
+    assert calls == [(plan[0], 0, None), (plan[0], 1, None)]
     assert not folder.scratch_path.exists()
 
 

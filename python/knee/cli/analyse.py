@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from knee.data import Dataset, csv, measurements
 from knee.data.measurements import Measurements, StationKind
-from knee.data.outputs import is_commands, name_of, page_of, table_of
+from knee.data.outputs import failures_of, is_commands, name_of, page_of, table_of
 from knee.errors import DatasetError, MeasurementsError, StorageError
 from knee.storage import writing
 
@@ -240,7 +240,7 @@ def opened(
 
     Raises DatasetError for a folder without a complete run; with `maybe_empty`, it prints this instead.
     """
-    path = table_of(path)
+    folder, path = path, table_of(path)
     if path.is_dir() or not (path.exists() or path.suffix == ".csv"):
         if renames:
             raise MeasurementsError("--map: renames columns of a CSV, and does not apply to a run folder")
@@ -251,7 +251,7 @@ def opened(
             _note(f"{path}: {why}")
         return dataset
     found = csv.read(path, renames or [], factors=factors, responses=responses)
-    _note(*found.notes)
+    _note(*found.notes, *(failures_of(folder, Dataset.open(folder)) if is_commands(folder) else ()))
     return found
 
 

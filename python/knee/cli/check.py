@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from knee.data import Dataset, foreign
-from knee.data.outputs import is_commands, outputs_of, results_of
+from knee.data.outputs import failures_of, is_commands, outputs_of, results_of
 from knee.errors import MeasurementsError
 from knee.storage import writing
 
@@ -27,7 +27,8 @@ def print_check(
     from knee import check
 
     if len(paths) == 1 and is_commands(paths[0]):
-        results, guesses = results_of(Dataset.open(paths[0])), list[str]()
+        dataset = Dataset.open(paths[0])
+        results, guesses = results_of(dataset), failures_of(paths[0], dataset)
     else:
         outputs = [outputs_of(path) for path in paths]
         results, guesses = foreign.read(outputs, tool, clients, rate, renames=renames, ignored=ignored)

@@ -21,7 +21,7 @@ from knee.cli.output import progress_aside
 from knee.data import Dataset, RunFolder
 from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
-from knee.data.outputs import command_name, finished, is_commands, results_of
+from knee.data.outputs import FAILURES, command_name, finished, is_commands, results_of
 from knee.data.reading import EXPERIMENT, REPORT, resuming
 from knee.errors import KneeError, SpecError
 from knee.lab import programs
@@ -301,8 +301,8 @@ def _make(
     """Make the missing runs, and print the failed ones; draw the page in between. Raises typer.Exit if the lab must
     stop."""
     seed = manifest["seed"]
-    commands = manifest["commands"]
-    assert isinstance(seed, int) and isinstance(commands, dict)
+    commands, failures = manifest["commands"], manifest.get(FAILURES, {})
+    assert isinstance(seed, int) and isinstance(commands, dict) and isinstance(failures, dict)
     done = _done(folder)
     every = runs(experiment, seed)
     plan = [run for run in every if (run.point, run.repetition) not in done]
@@ -312,10 +312,14 @@ def _make(
     progress = LiveProgress(console, settings.seconds) if console.is_terminal else PlainProgress(console, settings)
     lost: list[str] = []
 
-    def keep_commands(run: Run, started: list[Command]) -> None:
+    def keep_commands(run: Run, started: list[Command], failure: str | None = None) -> None:
         # The order is that of the last attempts.
         commands.pop(command_name(run), None)
         commands[command_name(run)] = {one.process: list(one.argv) for one in started}
+        failures.pop(command_name(run), None)
+        if failure is not None:
+            manifest[FAILURES] = failures
+            failures[command_name(run)] = failure
         if (cluster := host.record()) is not None:
             for one in cluster["lost"][len(lost) :]:
                 print(f"knee: {one}", file=sys.stderr)

@@ -32,7 +32,11 @@ from knee.data.usage import SUFFIX, Usage
 from knee.errors import DatasetError, StorageError
 from knee.spec.design import Run, runs
 from knee.spec.tables import CLIENTS
+from knee.stats.intervals import counted
 from knee.storage import writing
+
+FAILURES = "failures"
+"""The part of a manifest with the reason of each failed run, by its name among the commands."""
 
 _SETTINGS = "find.json"
 _TABLE = "table.csv"
@@ -149,6 +153,14 @@ def _result(run: Run, output: Path) -> Result:
     return replace(found, operation=operation, row={**levels, "repetition": str(run.repetition)})
 
 
+def failures_of(path: Path, dataset: Dataset) -> list[str]:
+    """How many runs of an experiment have failed, why, and the remedy; empty without a failed run."""
+    if not (failures := dataset.manifest.get(FAILURES)):
+        return []
+    total, reason = counted(len(runs(dataset.spec, 0)), "run"), next(iter(failures.values()))
+    return [f"{len(failures)} of {total} failed: {reason}; {resuming(path, dataset.manifest)} repeats the missing ones"]
+
+
 def is_search(path: Path) -> bool:
     """Whether a folder is that of a search."""
     return (path / _SETTINGS).is_file()
@@ -165,7 +177,9 @@ def table_of(path: Path) -> Path:
     if not is_commands(path):
         return path / _TABLE if is_search(path) else path
     if not (path / _TABLE).is_file():
-        raise DatasetError(f"{path}: no run is complete; {resuming(path, Dataset.open(path).manifest)} makes them")
+        dataset = Dataset.open(path)
+        (why,) = failures_of(path, dataset) or [f"{resuming(path, dataset.manifest)} makes them"]
+        raise DatasetError(f"{path}: no run is complete; {why}")
     return path / _TABLE
 
 

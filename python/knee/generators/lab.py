@@ -54,10 +54,11 @@ class CommandLab:
     def make(
         self,
         plan: Sequence[Run],
-        on_commands: Callable[[Run, list[Command]], None],
+        on_commands: Callable[[Run, list[Command], str | None], None],
         between: Callable[[], None] = lambda: None,
     ) -> Tally:
-        """Make the runs, like :meth:`knee.lab.run.Lab.make`. The output of a failed run stays an unfinished one."""
+        """Make the runs, like :meth:`knee.lab.run.Lab.make`. `on_commands` gets each run when it begins, and when it
+        ends, then with the reason of a failure. The output of a failed run stays an unfinished one."""
         self._write_table()
         with self._room() as room:
             return self._make(plan, on_commands, between, room)
@@ -65,7 +66,7 @@ class CommandLab:
     def _make(
         self,
         plan: Sequence[Run],
-        on_commands: Callable[[Run, list[Command]], None],
+        on_commands: Callable[[Run, list[Command], str | None], None],
         between: Callable[[], None],
         room: Scratch,
     ) -> Tally:
@@ -74,7 +75,9 @@ class CommandLab:
         for index, run in enumerate(plan, start=1):
             each_s = sum(took_s) / len(took_s) if took_s else self._spec.measure.seconds + _BETWEEN_S
             self._progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
-            begun_s, started = time.monotonic(), list[Command]()
+            begun_s, started, reason = time.monotonic(), list[Command](), None
+            # The output of a run that a kill ends has a place in the order, too.
+            on_commands(run, started, reason)
             try:
                 outcome = Outcome("done", throughput=self._measure(run, started, room).throughput)
                 done += 1
@@ -86,7 +89,7 @@ class CommandLab:
                 outcome = Outcome("failed", reason=reason)
                 failed.append((run, reason))
             finally:
-                on_commands(run, started)
+                on_commands(run, started, reason)
             if outcome.status == "done":
                 self._write_table()
             self._progress.end(run, outcome)
