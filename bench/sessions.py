@@ -32,7 +32,7 @@ from bench.programs import BenchError, environment, free_port
 from knee.report.charts.clients import against_load
 from knee.report.charts.vega import Axis, Spec
 from knee.report.drawing import Drawing
-from knee.stats.intervals import Interval, between, client_count, clients_between, number, quantity, ratio_interval
+from knee.stats.intervals import Interval, client_count, clients_between, number, quantity, ratio_interval
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reproductions" / "sessions.md"
@@ -310,7 +310,8 @@ def page(rows: Iterable[Row]) -> str:
             at += "" if knee["text"] == "found" else f", {knee['text']}"
             times = _read(own[setting.name, "ratio"]) if i else None
             shown = "" if times is None else number(times.estimate)
-            shown += f" ({between(times)})" if times is not None and times.low is not None else ""
+            if times is not None and times.low is not None and times.high is not None:
+                shown += f" ({number(times.low)} to {number(times.high)})"
             cells = ("" if i else f"`{name}`", setting.name, at, quantity(_read(most)), limit["text"], shown)
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([ABOUT, *notes, "", *lines]) + "\n"
