@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from knee.data import Dataset, foreign
+from knee.data.foreign import Result
 from knee.data.outputs import failures_of, is_commands, outputs_of, results_of
-from knee.errors import MeasurementsError
+from knee.data.reading import resuming
+from knee.errors import DatasetError, MeasurementsError, SpecError
 from knee.storage import writing
 
 
@@ -23,15 +26,32 @@ def print_check(
     ignored: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Print the findings; with `out`, also write the results as a CSV for the other commands."""
+    """Print the findings; with `out`, also write the results as a CSV for the other commands. Raises SpecError for an
+    option that does not apply, and DatasetError for an experiment without a finished run."""
     from knee import check
 
-    if len(paths) == 1 and is_commands(paths[0]):
-        dataset = Dataset.open(paths[0])
-        results, guesses = results_of(dataset), failures_of(paths[0], dataset)
-    else:
-        outputs = [outputs_of(path) for path in paths]
-        results, guesses = foreign.read(outputs, tool, clients, rate, renames=renames, ignored=ignored)
+    results, others, guesses = list[Result](), list[Path](), list[str]()
+    given = {"--from": tool, "--clients": clients, "--rate": rate, "--map": renames, "--ignore": ignored}
+    options = [option for option, value in given.items() if value not in (None, [], ())]
+    for path in paths:
+        if not is_commands(path):
+            others.append(outputs_of(path))
+            continue
+        if options:
+            cause = f"does not apply to {path}, whose runs Knee made"
+            raise SpecError(f"{options[0]}: {cause}; leave it out, or check that folder alone")
+        dataset = Dataset.open(path)
+        if not (made := results_of(dataset)):
+            raise DatasetError(f"{path}: no run is complete; {resuming(path, dataset.manifest)} makes them")
+        results += made
+        guesses += failures_of(path, dataset)
+    if others:
+        read, assumed = foreign.read(others, tool, clients, rate, renames=renames, ignored=ignored)
+        results, guesses = [*results, *read], [*guesses, *assumed]
+    if len(paths) > 1:
+        # Each folder counts its repetitions and runs from 1, and has columns of its own, which the labels repeat.
+        common = set[str].intersection(*({*each.row} for each in results)) - {"repetition", "run_order"}
+        results = [replace(each, row={name: each.row[name] for name in each.row if name in common}) for each in results]
     for guess in guesses:
         print(f"knee: {guess}", file=sys.stderr)
     if out is not None:

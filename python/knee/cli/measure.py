@@ -359,6 +359,16 @@ def _lab_of(experiment: spec.Spec, seed: int, folder: RunFolder, host: Host, pro
     return CommandLab(experiment, folder, host, progress, _report)
 
 
+def so_far(folder: RunFolder, total: str) -> tuple[Findings, str] | None:
+    """The findings of the complete runs, with their share of a total such as "48 runs"; None without a complete run."""
+    from knee import verdict
+    from knee.cli.analyse import named, source_of
+
+    if not (done := _done(folder)):
+        return None
+    return named(verdict.analyse(source_of(folder.path)), folder.path), f"{len(done)} of {total}"
+
+
 def _done(folder: RunFolder) -> set[tuple[int, int]]:
     """The complete runs, by point and repetition."""
     if is_commands(folder.path):

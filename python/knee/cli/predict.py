@@ -13,6 +13,8 @@ from knee.cli.analyse import opened
 from knee.cli.output import progress_aside
 from knee.data import Dataset, measurements
 from knee.data.measurements import Measurements
+from knee.data.outputs import is_commands, is_search
+from knee.data.reading import EXPERIMENT
 from knee.errors import FitError, SpecError
 from knee.stats.intervals import Interval
 
@@ -101,8 +103,13 @@ def _predict(
         raise SpecError(f"--{given[0]}: applies to a simulation only; add --simulate")
     if measured and not asked:
         raise SpecError("--measure: needs a setting, such as --set load.clients=1000")
-    if measured and not path.is_dir():
+    if measured and not (path.is_dir() and not is_search(path)):
         raise SpecError(f"--measure: {path} is no run folder, so there is no experiment to run")
+    if measured and is_commands(path):
+        raise SpecError(
+            "--measure: does not apply to another load generator; "
+            f"measure the settings with `knee run {path / EXPERIMENT} --set …`"
+        )
     if simulated and not asked and sought is None:
         raise SpecError("--simulate: needs a setting, such as --set load.clients=1000")
     several = [name for name, value in asked.items() if isinstance(value, list)]
