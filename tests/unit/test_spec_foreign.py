@@ -126,3 +126,11 @@ def test_started_servers_have_the_threads_of_their_point(tmp_path: Path) -> None
     argv = redis(point.system.store, "127.0.0.1:99", room).argv
     assert "--io-threads 2 --io-threads-do-reads yes" in " ".join(argv) and "--appendfsync always" in " ".join(argv)
     assert "--threads" in template_of(point).words
+
+
+@pytest.mark.parametrize("name", ["load.command", "system.command"])
+def test_commands_that_differ_only_in_white_space_are_refused(name: str) -> None:
+    command = "wrk -c{clients} http://127.0.0.1:8088/"
+    (reason,) = reasons(COMMAND, f'{name}=["{command}", " {command.replace(" ", "  ")} "]')
+    assert "should have different levels" in reason
+    assert read(COMMAND, f'{name}=["{command}", "{command}x"]').factors[name][1] == f"{command}x"

@@ -6,6 +6,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path as FilePath
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ from knee.spec.tables import (
     names_of_one_value,
     put,
 )
+from knee.spec.template import words_of
 
 _T = TypeVar("_T", bound=Table)
 
@@ -41,6 +43,7 @@ _NOT_TOML = (ValueError, RecursionError)
 """Exceptions of tomllib: its own error, a ValueError for a very long number, a RecursionError for deep nesting."""
 
 _PROTOCOL = "workload.protocol"
+_COMMANDS = ("load.command", "system.command")
 _OF_ONE_GENERATOR = "cannot mix knee-load and others, which measure other things; make an experiment for each"
 _OF_ONE_PROTOCOL = "cannot be replaced: the rest of the file depends on it; make an experiment for each protocol"
 
@@ -243,7 +246,7 @@ class _Reader:
                 self._problem(path, f"should be a list of at least one level, not {levels!r}")
             elif not all(isinstance(level, Level) for level in levels):
                 self._problem(path, "should be a list of plain values")
-            elif len({(type(level), level) for level in levels}) < len(levels):
+            elif len({(type(level), _compared(name, level)) for level in levels}) < len(levels):
                 self._problem(path, f"should have different levels, not {levels!r}")
             elif "address" in self._tier(name.split(".")[0]):
                 self._problem(path, "cannot vary: this tier already runs elsewhere (address = …)")
@@ -349,6 +352,14 @@ class _Reader:
         """Raise for all problems, in the order of their lines."""
         if self._problems:
             raise SpecError("\n".join(sorted(self._problems, key=self._problems.__getitem__)))
+
+
+def _compared(name: str, level: Level) -> Level | tuple[str, ...]:
+    """A level without the white space between the words of a command, which changes no run."""
+    if name in _COMMANDS and isinstance(level, str):
+        with suppress(SpecError):
+            return words_of(level)
+    return level
 
 
 def _short(name: str) -> str:
