@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -214,14 +215,14 @@ Listen = Callable[..., tuple[psutil.Process, int]]
 
 def test_listener_matches_only_at_the_address(listen: Listen) -> None:
     process, port = listen()
-    assert listening(port) == listening(port, {"127.0.0.1", "::1"}) == (process,)
-    assert listening(port, {"127.0.0.2"}) == ()
+    assert listening(port, "") == listening(port, "", {"127.0.0.1", "::1"}) == (process,)
+    assert listening(port, "", {"127.0.0.2"}) == ()
     assert parse(f"port:{port}").members() == parse(f"pid:{process.pid}").members() == [process]
     assert str(at("localhost", port)) == f"toy (pid {process.pid})"
     started, _ = listen("script")
     assert at("127.0.0.1", port, started.pid).roots == (started, process)
     process, port = listen("toy", "0.0.0.0")
-    assert listening(port, {"127.0.0.2"}) == (process,)
+    assert listening(port, "", {"127.0.0.2"}) == (process,)
 
 
 def test_name_that_the_kernel_cut_is_text(listen: Listen) -> None:
@@ -233,8 +234,13 @@ def test_name_that_the_kernel_cut_is_text(listen: Listen) -> None:
 
 def test_listener_that_only_forwards_is_refused(listen: Listen) -> None:
     process, port = listen("docker-proxy")
-    for refused in (lambda: parse(f"port:{port}"), lambda: at("127.0.0.1", port, process.pid)):
-        with pytest.raises(SpecError, match=f"port {port}: docker-proxy only forwards; add --watch cgroup:PATH"):
+    forwards = f"port {port}: docker-proxy only forwards; add "
+    for refused, remedy in (
+        (lambda: parse(f"port:{port}"), "--watch cgroup:PATH"),
+        (lambda: at("127.0.0.1", port, process.pid, remedy="add --watch {}"), "--watch cgroup:PATH"),
+        (lambda: at("127.0.0.1", port, process.pid), 'system.watch = ["cgroup:PATH"]'),
+    ):
+        with pytest.raises(SpecError, match=re.escape(forwards + remedy)):
             refused()
 
 

@@ -176,7 +176,7 @@ def _watch_place(watched: dict[str, Watched], place: tuple[str, int] | None, *st
     try:
         if place is None:
             raise SpecError("the command has no URL or HOST:PORT; add --watch port:NUMBER for a local system")
-        watched["system"] = found = watch.at(*place, *started)
+        watched["system"] = found = watch.at(*place, *started, remedy="add --watch {}")
         _report(f"watches {found} at port {place[1]}{'' if started else '; --watch changes it'}")
     except SpecError as error:
         _report(f"the system's processors are not watched: {error}")

@@ -101,7 +101,7 @@ def parse(text: str) -> Watched:
 def _parse(text: str) -> Watched:
     kind, _, name = text.partition(":")
     if kind == "port" and name.isdecimal():
-        if not (roots := listening(int(name))):
+        if not (roots := listening(int(name), "add --watch {}")):
             raise SpecError(f"--watch {text}: no process that this user may see listens there; start it first")
         return Tree(roots)
     if kind == "pid" and name.isdecimal():
@@ -125,28 +125,29 @@ def _parse(text: str) -> Watched:
     raise SpecError(f"--watch{shown}: expected pid:NUMBER, port:NUMBER, unit:NAME, cgroup:PATH or a URL")
 
 
-def at(host: str, port: int, *started: int) -> Tree:
-    """The processes that Knee started for a system, and those that listen at its host and port.
+def at(host: str, port: int, *started: int, remedy: str = 'add system.watch = ["{}"]') -> Tree:
+    """The processes that Knee started for a system, and those that listen at its host and port. `remedy` names another
+    target in messages.
 
     Raises SpecError if there are none, or if they are not the system.
     """
     addresses = addresses_here(host)
-    roots = list(listening(port, addresses)) if addresses else []
+    roots = list(listening(port, remedy, addresses)) if addresses else []
     for pid in started:
         with suppress(psutil.Error):
             roots.insert(0, psutil.Process(pid))
     if not roots and not addresses:
-        raise SpecError(f"{host} is another machine; add --watch port:NUMBER for a local system")
+        raise SpecError(f"{host} is another machine; {remedy.format('port:NUMBER')} for a local system")
     if not roots:
         what = f"no process that this user may see listens at port {port}"
-        raise SpecError(f"{what}; add --watch pid:NUMBER, or run as its user")
+        raise SpecError(f"{what}; {remedy.format('pid:NUMBER')}, or run as its user")
     found = Tree(tuple(dict.fromkeys(roots)))
     if psutil.Process() in found.members():
-        raise SpecError(f"{found} contains Knee itself; add --watch pid:NUMBER")
+        raise SpecError(f"{found} contains Knee itself; {remedy.format('pid:NUMBER')}")
     return found
 
 
-def listening(port: int, addresses: Collection[str] = ()) -> tuple[psutil.Process, ...]:
+def listening(port: int, remedy: str, addresses: Collection[str] = ()) -> tuple[psutil.Process, ...]:
     """The processes that listen at a TCP port of these addresses, or of any. An ancestor with the same name, such as a
     master process, stands for its descendants. Empty if none listens, or if this user may not see it. Raises SpecError
     for a process that only forwards."""
@@ -161,7 +162,7 @@ def listening(port: int, addresses: Collection[str] = ()) -> tuple[psutil.Proces
     for process in found:
         with suppress(psutil.Error):
             if process.name() in _FORWARDERS:
-                raise SpecError(f"port {port}: {process.name()} only forwards; add --watch cgroup:PATH")
+                raise SpecError(f"port {port}: {process.name()} only forwards; {remedy.format('cgroup:PATH')}")
     return tuple(sorted(set(found), key=lambda process: process.pid))
 
 
