@@ -323,3 +323,15 @@ def test_kind_starts_its_server_and_generator(
     # A busy machine may start the generator too late to watch its server.
     assert f"utilization_{column}" in row or "processor times are unknown" in done.stderr
     assert [path.name for path in (tmp_path / "runs" / "any").iterdir()] == [folder.name]
+
+
+def test_redis_that_cannot_be_filled_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = tmp_path / "redis-server"
+    server.write_text(f'#!/bin/sh\nexec {shutil.which("redis-server")} "$@" --maxmemory 100kb\n')
+    server.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    load, store = 'kind = "redis-benchmark", clients = 1', 'kind = "redis"'
+    (tmp_path / "any.toml").write_text(KINDS.format(load=load, store=store, workload='keys = 9000\nset_get = "0:1"'))
+    done = knee("run", "any.toml", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "fill: exit code 1; last lines: " in done.stderr and "used memory > 'maxmemory'" in done.stderr

@@ -90,7 +90,8 @@ class Starter:
         process = self._ready(redis(store, address, self.room))
         host, _, port = address.rpartition(":")
         workload = point.workload
-        filling = ["redis-cli", "-h", host, "-p", port, "EVAL", _FILL, "0"]
+        # Without -e, it ends with 0 after an error.
+        filling = ["redis-cli", "-e", "-h", host, "-p", port, "EVAL", _FILL, "0"]
         argv = (*tied(), *filling, str(workload.keys), str(workload.value_bytes))
         self._finish(Command("fill", "prepare", argv))
         return Started(process, _values(address, f"redis://{address}"))
