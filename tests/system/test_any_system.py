@@ -176,6 +176,8 @@ def test_run_whose_command_or_system_fails_names_both(tmp_path: Path, port: int)
     missing = knee("run", str(file), "--set", "load.command=nonsense {clients}", cwd=tmp_path)
     assert missing.returncode == 2 and "nonsense is not installed" in missing.stderr
     (folder,) = (tmp_path / "none" / "any").glob("[!.]*")
+    missing = knee("run", str(file), "--set", "load.command=./wrkk -c{clients} http://x/", cwd=tmp_path)
+    assert missing.returncode == 2 and "./wrkk: no such program, or it may not be executed" in missing.stderr
     read = knee("laws", str(folder), cwd=tmp_path)
     assert read.returncode == 2 and "no run is complete; 1 of 1 run failed: wrk: exit code 1" in read.stderr
 

@@ -54,8 +54,10 @@ def test_other_load_generators_are_read_with_any_length(text: str) -> None:
     assert read(text, "measure.hosts=local", "measure.warmup_s=0").measure.seconds == 70
 
 
-def test_clients_auto_are_a_multiple_of_the_threads_of_wrk() -> None:
+def test_clients_auto_are_a_multiple_of_the_threads() -> None:
     assert read(WRK, "load.clients=auto").factors["load.clients"] == (2,)
+    assert read(REDIS, "load.clients=auto", "load.threads=[1, 4]").factors["load.clients"] == (4,)
+    assert read(PGBENCH, "load.clients=auto", "load.threads=3").factors["load.clients"] == (3,)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,11 @@ def test_clients_auto_are_a_multiple_of_the_threads_of_wrk() -> None:
         (COMMAND, "load.command=x -p{port} {clients}", "load.command: has {port}, but no store"),
         (COMMAND, "load.command=x {clients}", "system.ready: missing: load.command has no URL to wait for"),
         (COMMAND, "system.ready=web", "system.ready: expected a URL or HOST:PORT, such as 127.0.0.1:8080, not 'web'"),
+        (
+            COMMAND,
+            "system.command=serve {clients}",
+            "system.command: has {clients}, which applies to load.command alone",
+        ),
         (COMMAND, "system.watch=port:1", "system.watch: should be a list such as"),
         (COMMAND, "store.kind=nginx", "system.command: does not apply to a store"),
         (COMMAND, "store.kind=memcached", 'store.kind: should be "nginx", "redis" or "postgresql" with another load'),
@@ -85,6 +92,7 @@ def test_clients_auto_are_a_multiple_of_the_threads_of_wrk() -> None:
         (WRK, 'load.kind=["wrk","knee-load"]', "load.kind: cannot mix knee-load and others"),
         (WRK, "load.kind=knee-load", '"nginx" needs load.kind = "wrk", or load.command'),
         (REDIS, "workload.set_get=1:9", 'workload.set_get: should be "1:0" or "0:1"'),
+        (REDIS, "load.threads=[1, 4]", "load.clients: should be at least load.threads (4), not 2"),
         (REDIS, "store.durability=interval:9", 'store.durability: should be "memory", "always", "none" with'),
         (PGBENCH, "load.kind=knee-load", 'load.script: applies to kind = "pgbench" alone, not to "knee-load"'),
         (PGBENCH, "workload.level=1", "workload.level: does not apply to another load generator"),

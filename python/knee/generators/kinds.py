@@ -137,7 +137,7 @@ def values_of(point: Configuration) -> dict[str, str]:
     """The values of placeholders in COMMANDS that do not depend on the server."""
     load, workload = point.system.load, point.workload
     return {
-        "threads": str(min(load.threads, point.clients)),
+        "threads": str(load.threads),
         "value_bytes": str(workload.value_bytes),
         "keys": str(workload.keys),
         "operation": "set" if workload.set_get == SETS else "get",

@@ -51,10 +51,13 @@ def find(name: str) -> Path:
 
 
 def find_foreign(name: str, package: str) -> Path:
-    """The path of a program of the distribution. Raises ProgramError that names its Debian package."""
+    """The path of a program of the distribution, or of one with a path. Raises ProgramError that names its Debian
+    package."""
     if _ELSEWHERE.get():
         return Path(name)
     found = shutil.which(name) or shutil.which(name, path="/usr/sbin")
+    if found is None and "/" in name:
+        raise ProgramError(f"{name}: no such program, or it may not be executed; correct its path, or use `chmod +x`")
     if found is None:
         raise ProgramError(f"{name} is not installed; on Debian, install it with `apt-get install {package}`")
     return Path(found)

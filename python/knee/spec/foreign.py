@@ -33,6 +33,8 @@ _OF_WORKLOAD = {
 _DURABLE = {"nginx": (), "redis": ("memory", "always", "none"), "postgresql": ("always", "none")}
 _OF_STARTED = ("url", "host", "port")
 """Placeholders that need a store."""
+_OF_LOAD = ("clients", "seconds", "output", "requests")
+"""The other placeholders of a load generator."""
 
 Problem = tuple[Path, str]
 
@@ -84,6 +86,8 @@ def _check_kind(load: Load, store: Store | None) -> Iterator[Problem]:
     if load.kind == "wrk" and load.clients and load.clients % load.threads:
         expected = f"should be a multiple of the threads of wrk ({load.threads}), not {load.clients}"
         yield ("system", "load", "clients"), expected
+    elif load.clients and load.clients < load.threads:
+        yield ("system", "load", "clients"), f"should be at least load.threads ({load.threads}), not {load.clients}"
 
 
 def _check_store(store: Store) -> Iterator[Problem]:
@@ -127,9 +131,12 @@ def _check_commands(system: System) -> Iterator[Problem]:
                 yield ("system", field), f"{why}: Knee waits only for what a command starts"
         return
     try:
-        words_of(system.command)
+        own = Template(words_of(system.command))
     except SpecError as error:
         yield ("system", "command"), f"{error}"
+    else:
+        if found := [name for name in (*_OF_LOAD, *_OF_STARTED) if own.has(name)]:
+            yield ("system", "command"), f"has {{{found[0]}}}, which applies to load.command alone: write the value"
     ready = system.ready or template.url
     if ready is None:
         yield ("system", "ready"), "missing: load.command has no URL to wait for; give a URL or HOST:PORT"

@@ -219,13 +219,14 @@ class _Reader:
                     measure[name] = math.ceil(in_file * seconds / seconds_in_file)
 
     def _replace_auto(self) -> Path | None:
-        """Replace the clients "auto" by the fewest that every number of load hosts, or of wrk's threads, divides.
-        Returns their place."""
+        """Replace the clients "auto" by the fewest that every number of load hosts divides, or of the threads of
+        another load generator. Returns their place."""
         factors, load = self._document["factors"], self._tier("load")
         if factors.get(CLIENTS, load.get("clients")) != AUTO:
             return None
         place: Path = ("factors", CLIENTS) if CLIENTS in factors else field_path(CLIENTS)
-        parts = "threads" if load.get("kind") == "wrk" else "hosts"
+        is_foreign = load.get("kind") in ("wrk", "redis-benchmark") or "script" in load
+        parts = "threads" if is_foreign else "hosts"
         counts = factors.get(f"load.{parts}", [load.get(parts, 1)])
         whole = [each for each in counts if type(each) is int and each > 0] if isinstance(counts, list) else []
         factors[CLIENTS] = [math.lcm(*whole)]
