@@ -95,6 +95,9 @@ def test_run_of_two_systems_ends_with_a_folder_that_all_commands_read(tmp_path: 
     assert most[few] < 105 and 200 < most[many] < 420
     manifest = json.loads((folder / "manifest.json").read_text())
     assert manifest["commands"]["0-r1"]["wrk"][-1] == f"http://127.0.0.1:{port}/"
+    programs = manifest["programs"]
+    assert programs.keys() == {"wrk", sys.executable} and programs["wrk"]["path"] == shutil.which("wrk")
+    assert programs["wrk"]["bytes"] == Path(programs["wrk"]["path"]).stat().st_size
     assert manifest["commands"]["0-r1"]["system"][-3:] == [str(port), "2", "20"]
     assert len(answered("check", knee("check", "--json", str(folder), cwd=tmp_path).stdout)["results"]) == 6
     for command in ("laws", "diagnose", "factorial", "report"):

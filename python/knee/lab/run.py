@@ -197,23 +197,38 @@ def check_programs(spec: Spec) -> dict[str, Path]:
 
 
 def _find_foreign(spec: Spec) -> dict[str, Path]:
-    """The programs of the kinds of an experiment with another load generator. Those of its commands may be anything, so
-    no version of theirs is asked for. Raises ProgramError if a program is missing."""
+    """The programs of an experiment with another load generator: those of its commands and of its kinds. Raises
+    ProgramError if a program is missing."""
     system = spec.base.system
-    for name, command in (("load.command", system.load.command), ("system.command", system.command)):
-        for each in spec.factors.get(name, () if command is None else (command,)):
-            program = words_of(str(each))[0]
-            programs.find_foreign(program, Path(program).name)
     load = [] if system.load.command is not None else [system.load.kind]
     store = [] if system.store is None else [system.store.kind]
     kinds = {*spec.factors.get("load.kind", load), *spec.factors.get("store.kind", store)}
     programs.find_foreign("setpriv", "util-linux")
-    found = {name: programs.find_foreign(name, name) for name in ("nginx", "wrk") if name in kinds}
+    found = {name: programs.find_foreign(name, Path(name).name).absolute() for name in _named(spec)}
+    found |= {name: programs.find_foreign(name, name) for name in ("nginx", "wrk") if name in kinds}
     if "redis" in kinds:
         found["redis-server"] = programs.find_foreign("redis-server", "redis-server")
         found |= {name: programs.find_foreign(name, "redis-tools") for name in ("redis-benchmark", "redis-cli")}
     if "postgresql" in kinds:
         found |= {name: programs.find_postgresql(name) for name in ("initdb", "postgres", "psql", "pgbench")}
+    return found
+
+
+def _named(spec: Spec) -> set[str]:
+    """The programs of an experiment's commands."""
+    system = spec.base.system
+    given = {"load.command": system.load.command, "system.command": system.command}
+    each = (spec.factors.get(name, () if command is None else (command,)) for name, command in given.items())
+    return {words_of(str(command))[0] for commands in each for command in commands}
+
+
+def _origin(path: Path, version: str | None) -> dict[str, Any]:
+    """A program in a manifest; without a version, the size and time of its file."""
+    found: dict[str, Any] = {"path": str(path), "version": version}
+    if version is None and path.is_absolute() and path.is_file():
+        about = path.stat()
+        modified = datetime.fromtimestamp(about.st_mtime, UTC).isoformat(timespec="seconds")
+        found |= {"bytes": about.st_size, "modified": modified}
     return found
 
 
@@ -283,7 +298,7 @@ def check_elsewhere(spec: Spec) -> None:
 def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
     """The provenance of a run folder; each measurement adds its commands. `room` is the scratch directory."""
     notes = []
-    files = files_of(spec)
+    files, named = files_of(spec), _named(spec)
     kept = needs_scratch(spec)
     filesystem = host.filesystem(room.parent) if kept else None
     if filesystem in IN_MEMORY and keeps_data(spec):
@@ -311,7 +326,9 @@ def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room
         "python": platform.python_version(),
         "host": host.describe(),
         "programs": {
-            name: {"path": str(path), "version": host.output([str(path), "--version"])} for name, path in found.items()
+            # A program of a command may do anything with a flag.
+            name: _origin(path, None if name in named else host.output([str(path), "--version"]))
+            for name, path in found.items()
         },
         "seed": seed,
         "overrides": spec.overrides,
