@@ -314,7 +314,7 @@ seconds = 1
 def test_kind_starts_its_server_and_generator(
     tmp_path: Path, load: str, store: str, workload: str, column: str
 ) -> None:
-    statements = "SELECT sum(abalance) FROM pgbench_accounts, one WHERE aid < n; SELECT pg_sleep(0.01);"
+    statements = "SELECT sum(abalance) FROM pgbench_accounts, one WHERE aid < n; SELECT pg_sleep(0.01); -- µ"
     (tmp_path / "s.sql").write_text(statements)
     (tmp_path / "p.sql").write_text("CREATE TABLE one AS SELECT 9 AS n;")
     (tmp_path / "any.toml").write_text(KINDS.format(load=load, store=store, workload=workload))
@@ -328,6 +328,17 @@ def test_kind_starts_its_server_and_generator(
     # A busy machine may start the generator too late to watch its server.
     assert f"utilization_{column}" in row or "processor times are unknown" in done.stderr
     assert [path.name for path in (tmp_path / "runs" / "any").iterdir()] == [folder.name]
+    if "script" not in load:
+        return
+    # Another working directory has no s.sql, and one that is edited later is not what the folder measured.
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["files"]["s.sql"] == statements
+    assert not any("s.sql" in words for words in manifest["commands"]["0-r1"].values())
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(folder, elsewhere / "again")
+    next((elsewhere / "again" / "outputs").glob("*.txt")).unlink()
+    again = knee("run", "--no-report", "--resume", "again", cwd=elsewhere)
+    assert again.returncode == 0 and len(rows_of(elsewhere / "again")) == 1, again.stderr
 
 
 def test_redis_that_cannot_be_filled_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,6 +113,8 @@ def test_sql_that_changed_is_not_resumed(tmp_path: Path) -> None:
     file = tmp_path / "a.sql"
     with pytest.raises(SpecError, match=r"load\.script: .*a\.sql: cannot be read: No such file"):
         files_of(read(PGBENCH, f"load.script={file}"))
+    kept = {str(file): "SELECT 3;"}
+    assert files_of(read(PGBENCH, f"load.script={file}"), kept) == kept
     file.write_text("SELECT 1;")
     files = files_of(read(PGBENCH, f"load.script={file}"))
     assert files == {str(file): "SELECT 1;"}

@@ -126,7 +126,8 @@ def _measure(
         folder.check_fingerprint(begun.manifest)
         host, found = _host_of(experiment, cluster, cleanup, begun.manifest.get("cluster", {}))
         check_processors(experiment, host)
-        manifest = resumed_manifest(begun.manifest, new_manifest(experiment, 0, host, found, folder.scratch_path))
+        now = new_manifest(experiment, 0, host, found, folder.scratch_path, begun.manifest.get("files"))
+        manifest = resumed_manifest(begun.manifest, now)
     if isinstance(host, EmulatedHosts):
         # The hosts of a tier have equal links.
         first = [(name, link) for name, link in links_of(experiment.base.system) if name.endswith("-0")]

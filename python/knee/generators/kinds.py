@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from knee.errors import ProcessError
 from knee.lab import programs
@@ -71,10 +70,12 @@ class Starter:
     """Starts the server of a point, and fills it.
 
     begin  starts a command of a process
+    texts  texts of the SQL files, by the path in the experiment
     """
 
     host: LocalHost
     room: Scratch
+    texts: Mapping[str, str]
     begin: Callable[[Command], Process]
 
     def start(self, point: Configuration, store: Store) -> Started:
@@ -108,9 +109,13 @@ class Starter:
             argv = (*tied(), pgbench, "-i", "-q", "-s", str(point.workload.scale), url)
             self._finish(replace(like, process="fill", argv=argv))
         if point.workload.prepare is not None:
-            file = File(Path(point.workload.prepare), "")
-            self._finish(replace(postgresql.script("prepare", url, pgpass, file), files=(pgpass,)))
-        return Started(process, _values(address, url), like)
+            file = self.room.script("prepare", self.texts[point.workload.prepare])
+            self._finish(postgresql.script("prepare", url, pgpass, file))
+        values = _values(address, url)
+        if (script := point.system.load.script) is not None:
+            file = self.room.script("load", self.texts[script])
+            like, values = replace(like, files=(pgpass, file)), {**values, "script": str(file.path)}
+        return Started(process, values, like)
 
     def _ready(self, command: Command) -> Process:
         process = self.begin(command)
@@ -141,7 +146,6 @@ def values_of(point: Configuration) -> dict[str, str]:
         "value_bytes": str(workload.value_bytes),
         "keys": str(workload.keys),
         "operation": "set" if workload.set_get == SETS else "get",
-        "script": load.script or "",
     }
 
 

@@ -12,6 +12,7 @@ from knee import check
 from knee.data import Dataset, Outcome, RunFolder
 from knee.data.foreign import Result
 from knee.data.outputs import Outputs, output_name, results_of
+from knee.data.reading import is_run_folder
 from knee.errors import KneeError, SpecError, StorageError, chain_of, reasons_of
 from knee.generators.kinds import Starter, template_of, values_of
 from knee.generators.runner import GRACE_S, LATE_S, Runner, System
@@ -21,7 +22,7 @@ from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts import Process
 from knee.lab.hosts.local import LocalHost
 from knee.lab.remote import Remote
-from knee.lab.run import Tally
+from knee.lab.run import Tally, files_of
 from knee.lab.scratch import Scratch, scratch
 from knee.spec import Spec
 from knee.spec.design import Run
@@ -50,6 +51,8 @@ class CommandLab:
         self._report = report
         self._reported: set[str] = set()
         self._read: dict[Path, Result] = {}
+        begun = Dataset.open(folder.path).manifest if is_run_folder(folder.path) else {}
+        self._texts = begun.get("files") or files_of(spec)
 
     def make(
         self,
@@ -154,7 +157,7 @@ class CommandLab:
                 started.append(command)
                 return self._host.start(command, *self._outputs.process_paths(command.process), lambda *_: None)
 
-            server = Starter(self._host, room, begin).start(run.configuration, system.store)
+            server = Starter(self._host, room, self._texts, begin).start(run.configuration, system.store)
             runner.system, runner.like = server.process, server.like
             runner.values = {**values_of(run.configuration), **server.values}
             place, pids = (server.values["host"], int(server.values["port"])), [server.process.pid]

@@ -232,8 +232,9 @@ def _origin(path: Path, version: str | None) -> dict[str, Any]:
     return found
 
 
-def files_of(spec: Spec) -> dict[str, str]:
-    """The texts of the SQL files that an experiment names, by path. Raises SpecError for one that cannot be read."""
+def files_of(spec: Spec, kept: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The texts of the SQL files that an experiment names, by path. A run that is resumed in another folder has them in
+    `kept`. Raises SpecError for one that cannot be read."""
     given = {"load.script": spec.base.system.load.script, "workload.prepare": spec.base.workload.prepare}
     found = {}
     for name, file in given.items():
@@ -241,6 +242,9 @@ def files_of(spec: Spec) -> dict[str, str]:
             try:
                 found[str(each)] = Path(str(each)).read_text(encoding="utf-8")
             except (OSError, UnicodeDecodeError) as error:
+                if isinstance(error, FileNotFoundError) and kept is not None and str(each) in kept:
+                    found[str(each)] = kept[str(each)]
+                    continue
                 reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
                 raise SpecError(f"{name}: {each}: cannot be read: {reason}") from error
     return found
@@ -295,10 +299,13 @@ def check_elsewhere(spec: Spec) -> None:
         raise SpecError(f"store.address: this machine must make and drop the schema of another database; {remedy}")
 
 
-def new_manifest(spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path) -> dict[str, Any]:
-    """The provenance of a run folder; each measurement adds its commands. `room` is the scratch directory."""
+def new_manifest(
+    spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path, texts: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The provenance of a run folder; each measurement adds its commands. `room` is the scratch directory, and `texts`
+    those of SQL files that a resumed run has."""
     notes = []
-    files, named = files_of(spec), _named(spec)
+    files, named = files_of(spec, texts), _named(spec)
     kept = needs_scratch(spec)
     filesystem = host.filesystem(room.parent) if kept else None
     if filesystem in IN_MEMORY and keeps_data(spec):

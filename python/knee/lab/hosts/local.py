@@ -366,7 +366,7 @@ def _write(file: File) -> None:
     partial = file.path.with_name(f"{file.path.name}.partial")
     with writing(file.path):
         partial.touch(mode=0o600)
-        partial.write_text(file.text, encoding="ascii")
+        partial.write_text(file.text, encoding="utf-8")
         partial.replace(file.path)
 
 
