@@ -188,7 +188,7 @@ def test_run_whose_command_or_system_fails_names_both(tmp_path: Path, port: int)
 def test_system_that_already_runs_is_watched_by_its_port(tmp_path: Path, port: int) -> None:
     system = subprocess.Popen([*SLOTS.split(), str(port), "4", "20"])
     try:
-        wait_until(lambda: bool(listening(port)), "it listens")
+        wait_until(lambda: bool(listening(port, "")), "it listens")
         done = knee("run", str(written(tmp_path, port, f'watch = ["port:{port}"]')), cwd=tmp_path)
     finally:
         system.kill()

@@ -246,7 +246,7 @@ def _measured(runs: Generator, server: str, port: int, thread: str) -> Bottlenec
     system = System.parse(server, f"127.0.0.1:{port}").start(runs.host, runs.folder)
     try:
         runs.system = system
-        runs.watched["system"] = Tree(listening(port))
+        runs.watched["system"] = Tree(listening(port, ""))
         for clients in (1, 1, 12, 12, 48, 48):
             runs.run(clients, is_scout=False)
     finally:
