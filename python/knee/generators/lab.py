@@ -178,7 +178,7 @@ class CommandLab:
             return runner
         try:
             if place is None:
-                raise SpecError("load.command has no URL or HOST:PORT")
+                raise SpecError('load.command has no URL or HOST:PORT; add system.watch = ["port:NUMBER"]')
             runner.watched["system"] = watch.at(*place, *pids)
         except SpecError as error:
             self._once(f"the system's processors are not watched: {error}")
