@@ -111,7 +111,7 @@ soak: build test-build $(VENV)/dev
 	    tests/unit/test_comparisons.py tests/unit/test_peak.py
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider tests/system/test_experiments.py tests/system/test_conformance.py \
 	    tests/system/test_queue_bottleneck.py tests/system/test_find.py tests/system/test_cluster.py \
-	    tests/system/test_emulated.py tests/system/test_sessions.py
+	    tests/system/test_sessions.py
 	cargo test --locked -p knee-bench --tests
 	KNEE_KILLS=1000 cargo test --locked -p knee-bin --test main servers::durable::killed -- --nocapture
 	KNEE_KILLS=100 cargo test --locked -p knee-kv --test main graph_killed -- --nocapture
