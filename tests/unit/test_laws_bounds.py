@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knee.laws import STATIONS, check_laws, sentences, service_demands, throughput_bounds
+from knee.laws import STATIONS, check_laws, render_text, sentences, service_demands, throughput_bounds
 from knee.laws.text import bottleneck_sentence
+from knee.verdict.words.bottleneck import by_demand
 
 CLIENTS_MAX = 12
 
@@ -256,6 +257,20 @@ def test_each_configuration_has_its_own_bottleneck() -> None:
     }
 
 
+def test_uncertain_capacity_has_no_interval_in_sentence_and_table() -> None:
+    observations, stations = network({12: 0.0, 11: 0.0})
+    report = check_laws(observations, stations=stations)
+    (of,) = report.demands
+    assert of.bottleneck is not None
+    reaching_zero = replace(of.bottleneck.capacity, estimate=14_116.0, low=-8_570.0, high=36_802.0)
+    vague = replace(of.bottleneck, capacity=reaching_zero)
+    assert "at most about 14,100 requests/s (the runs differ too much" in by_demand(vague)
+    demands = tuple(vague if one == of.bottleneck else one for one in of.demands)
+    listing = render_text(replace(report, demands=(replace(of, demands=demands, bottleneck=vague),)))
+    assert "at most about 14,100 requests/s" in listing
+    assert listing.count("14,100") == 2 and "14,116" not in listing
+
+
 def test_full_slots_yield_to_the_saturated_resource() -> None:
     observations, stations = network({12: 0.0})
     slots = stations.filter(pl.col("station") == "disk").with_columns(
@@ -264,7 +279,9 @@ def test_full_slots_yield_to_the_saturated_resource() -> None:
     (report,) = service_demands(observations, pl.concat([stations, slots]))
     assert report.demands[0].station == "slots"
     assert report.bottleneck is not None and report.bottleneck.station == "disk"
-    assert "the first physical station to saturate is disk" in bottleneck_sentence(report)
+    assert "the first station to saturate, apart from software such as worker slots, is disk" in bottleneck_sentence(
+        report
+    )
     idle = stations.with_columns(utilization=pl.col("utilization") / 2)
     (report,) = service_demands(observations, pl.concat([idle, slots]))
     assert report.bottleneck is not None and report.bottleneck.station == "slots"

@@ -209,7 +209,7 @@ def test_too_many_in_flight_suggest_an_open_loop() -> None:
 
 def test_causes_in_both_directions_are_separate() -> None:
     report = laws("clients,throughput,response_ms\n10,1000.0,2.000\n20,1000.0,40.000\n")
-    assert "violated at 10, 20 clients" in sentences(report)[0]
+    assert "violated at 10 and 20 clients" in sentences(report)[0]
     for cause in ("at 10 clients: clients spent time", "at 20 clients: more requests in flight"):
         assert any(sentence.startswith(f"Likely cause {cause}") for sentence in sentences(report)[1:])
 

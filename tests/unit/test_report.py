@@ -224,7 +224,9 @@ def test_page_has_what_the_layered_model_gains() -> None:
     limits = limits_of([model], range(5), findings.verdicts[0].knee)
     found = replace(findings, verdicts=tuple(replace(each, limits=limits) for each in findings.verdicts))
     said = words.bottleneck_lines(found.verdicts[0].bottleneck, limits)
-    assert any(line.endswith("Source: the layered model of slots, threads and processors.") for line in said)
+    assert any(
+        line.endswith("These gains come from the layered model of slots, threads and processors.") for line in said
+    )
     page = unescape(html(found))
     assert all(line in page for line in said)
 

@@ -66,7 +66,7 @@ def test_bound_by_the_disks_syncs_stands_beside_the_throughput(
 
 def test_unjudged_response_time_has_no_residual(page: str) -> None:
     """A put's own response time is what remains of a cycle."""
-    assert "The law does not judge the response time of a request type" in unescape(page)
+    assert "Knee does not test the response times of request types" in unescape(page)
     puts = re.findall(r"<tr>(?:(?!</tr>).)*<td[^>]*>put</td>(?:(?!</tr>).)*</tr>", page[page.index("R by law") :])
     assert puts and all(re.search(r">–</td><td[^>]*>(holds|violated|cannot tell)<", row) for row in puts[:2])
 

@@ -29,7 +29,7 @@ from knee.laws.listing import render_text
 from knee.laws.residual import TOLERANCE, Comparison, judge
 from knee.laws.stations import STATIONS
 from knee.laws.tables import laws_of_run
-from knee.laws.text import outliers, sentences
+from knee.laws.text import capacity, outliers, sentences
 from knee.queueing import throughput_bounds
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Demand",
     "InteractiveCheck",
     "LawReport",
+    "capacity",
     "check_laws",
     "judge",
     "laws_of_measurements",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -51,6 +51,12 @@ class Demand:
     utilization: Interval | None
     capacity: Interval
 
+    @property
+    def shown_capacity(self) -> Interval:
+        """`capacity`, without an interval that reaches zero: it shows nothing."""
+        low = self.capacity.low
+        return replace(self.capacity, low=None, high=None) if low is not None and low <= 0 else self.capacity
+
 
 @dataclass(frozen=True)
 class DemandReport:
@@ -90,10 +96,10 @@ class DemandReport:
         return label_of(self.factors)
 
     @property
-    def ranked(self) -> str:
-        """The kind of station that saturates first: physical, if a software station has less capacity."""
+    def skips_software(self) -> bool:
+        """Whether a software station has less capacity than `bottleneck`."""
         first = self.bottleneck
-        return "physical station" if first and not first.software and first != self.demands[0] else "station"
+        return first is not None and not first.software and first != self.demands[0]
 
 
 def service_demands(

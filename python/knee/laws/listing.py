@@ -115,7 +115,7 @@ def _demand_table(report: DemandReport) -> str:
             quantity(demand.demand_ms),
             number(demand.servers),
             "–" if demand.utilization is None else f"{demand.utilization.estimate:.1%}",
-            quantity(demand.capacity),
+            quantity(demand.shown_capacity),
         )
         for demand in report.demands
     ]
@@ -139,7 +139,7 @@ def _bound_table(report: DemandReport) -> str:
         for check in report.bounds
     ]
     label = f"{report.label}: throughput" if report.label else "Throughput"
-    return f"{label} between its bounds. R without waiting: {report.light_source}\n{_table(header, rows)}"
+    return f"{label} between its bounds. They take R without waiting from {report.light_source}\n{_table(header, rows)}"
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> str:

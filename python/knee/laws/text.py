@@ -14,7 +14,7 @@ from knee.laws.interactive import InteractiveCheck
 from knee.laws.pooled import STAGES, PooledCheck
 from knee.laws.residual import VISIBLE_MAX
 from knee.laws.stations import StationCheck
-from knee.stats.intervals import Interval, clients_about, counted, listed, number, quantity
+from knee.stats.intervals import clients_about, counted, listed, number, quantity
 
 _PLACES_MAX = 4
 """The most points that a sentence names."""
@@ -82,8 +82,9 @@ def _visible(pooled: Sequence[PooledCheck]) -> str:
     if not parts:
         return ""
     if any(check.residual.low is None for check in pooled):
-        return f" Without noise, these data can show violations from {listed(parts)}. Only repetitions show the noise."
-    return f" These data can show violations from {listed(parts)}."
+        below = f"Even without noise, these data may hide violations below {listed(parts)}."
+        return f" {below} Only repetitions show the noise."
+    return f" These data may hide violations below {listed(parts)}."
 
 
 def _why_unsure(checks: Sequence[InteractiveCheck | StationCheck]) -> tuple[str, str]:
@@ -140,7 +141,12 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
     worst = _worst(broken or checks)
     points = len({check.point for check in checks})
     opened = [check for check in report.interactive if check.verdict == "does not apply"]
-    views = "clients and middlewares" if len({check.view for check in checks}) > 1 else "the clients"
+    # The middlewares' response times cancel in their view.
+    holds_for = (
+        "the throughputs of clients and middlewares, and the clients' response times"
+        if len({check.view for check in checks}) > 1
+        else "the throughputs and response times of the clients"
+    )
     finding = _finding(
         report,
         "the interactive law",
@@ -148,7 +154,7 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
         lambda some: f"at {_places(report, some)}",
         _deviates(worst, f"at {_places(report, [worst])}, in the {worst.view}s' values"),
         f"at {'the one point' if points == 1 else counted(points, 'point') if opened else f'all {points} points'}. "
-        f"It holds for the throughputs and response times of {views}",
+        f"It holds for {holds_for}",
     )
     apart = f" The law does not apply to the open loop at {_places(report, opened)}." if opened else ""
     return [finding + apart, *_causes(report, broken)]
@@ -159,8 +165,7 @@ def _of_middlewares(report: LawReport) -> list[str]:
     return [
         "Errors of any size in the middlewares' response times would stay hidden: no stage was measured."
         if math.isinf(check.visible)
-        else f"Errors up to {check.visible:.1%} in the middlewares' response times would contradict neither the "
-        "clients' nor the stages' times."
+        else f"No check would notice errors up to {check.visible:.1%} in the middlewares' response times."
         for check in report.pooled
         if check.law == STAGES
     ]
@@ -250,7 +255,7 @@ def _stations(report: LawReport) -> list[str]:
                 report,
                 law,
                 checks,
-                lambda some: f"at {', '.join(dict.fromkeys(c.station for c in some))}, at {_places(report, some)}",
+                lambda some: f"at {_several(c.station for c in some)}, at {_places(report, some)}",
                 _largest(doubtful),
                 f"at {where}, at {counted(points, 'point')}",
             )
@@ -325,10 +330,11 @@ def bottleneck_sentence(report: DemandReport) -> str:
         text = f"By service demand, the first station to saturate is unknown: {report.doubt}."
     else:
         station, doubt = report.bottleneck, f" ({report.doubt})" if report.doubt else ""
+        aside = ", apart from software such as worker slots," if report.skips_software else ""
         text = (
-            f"By service demand, the first {report.ranked} to saturate is {station.station}{doubt}. A request needs "
+            f"By service demand, the first station to saturate{aside} is {station.station}{doubt}. A request needs "
             f"{number(station.demand_ms.estimate)} ms there, so {_servers(station)} at most "
-            f"{_rate(station.capacity)}."
+            f"{capacity(station)}."
         )
     if report.saturation is not None:
         at = "at or below" if report.light_waits else "at"
@@ -337,11 +343,12 @@ def bottleneck_sentence(report: DemandReport) -> str:
     return text
 
 
-def _rate(capacity: Interval) -> str:
-    """A positive rate. An interval that reaches zero shows nothing."""
-    if capacity.low is not None and capacity.low <= 0:
-        return f"about {number(capacity.estimate)} requests/s (the runs differ too much for an interval)"
-    return quantity(capacity, "requests/s")
+def capacity(station: Demand) -> str:
+    """The station's capacity, or why it has no interval."""
+    rate = quantity(station.shown_capacity, "requests/s")
+    if station.shown_capacity is station.capacity:
+        return rate
+    return f"about {rate} (the runs differ too much for an interval)"
 
 
 def _servers(demand: Demand) -> str:
@@ -358,8 +365,14 @@ def _places(report: LawReport, checks: Iterable[InteractiveCheck | StationCheck]
     chosen = list(checks)
     counts = sorted({check.clients for check in chosen if check.clients is not None})
     if counts and not any(report.labels.values()):
-        return ", ".join(map(str, counts)) + (" client" if counts == [1] else " clients")
+        return _several(map(str, counts)) + (" client" if counts == [1] else " clients")
     return _points(report, [check.point for check in chosen])
+
+
+def _several(names: Iterable[str]) -> str:
+    """“a, b and c”: each name once."""
+    *others, last = dict.fromkeys(names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _points(report: LawReport, points: Iterable[int]) -> str:

@@ -159,8 +159,8 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
         notes.append("In the middleware's view, think time includes the time between client and middleware.")
     if not all(check.judges_response for check in closed):
         notes.append(
-            "The law does not judge the response time of a request type, nor a middleware's response time below a "
-            "tenth of response time plus think time. Both are small differences of long times."
+            "Knee does not test the response times of request types, nor a middleware's below a tenth of R + Z. "
+            "Each is a small difference of two long times."
         )
     return _numbers("The interactive law in numbers", header, rows, [] if typed else ["requests"], " ".join(notes))
 
@@ -194,8 +194,8 @@ def _demand_table(laws: LawReport) -> str:
             demand.demand_ms,
             demand.servers,
             None if demand.utilization is None else f"{demand.utilization.estimate:.1%}",
-            demand.capacity,
-            f"first {report.ranked}" if demand == report.bottleneck else "",
+            demand.shown_capacity,
+            f"first station{', apart from software' * report.skips_software}" if demand == report.bottleneck else "",
         )
         for report in laws.demands
         for demand in report.demands
@@ -232,7 +232,7 @@ def _bound_table(laws: LawReport) -> str:
         "Throughput between its bounds",
         header,
         rows,
-        note=f"R without waiting: {sources}." if rows else "",
+        note=f"The bounds take R without waiting from {sources}." if rows else "",
     )
 
 

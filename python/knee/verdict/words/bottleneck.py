@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from knee.data.utilization import OUTSIDERS_MAX, SATURATED
 from knee.fit.layered import LIMITS, Limit
-from knee.laws import Demand
-from knee.stats.intervals import counted, number, quantity
+from knee.laws import Demand, capacity
+from knee.stats.intervals import counted, number
 from knee.verdict.bottleneck import Bottleneck
 from knee.verdict.candidates import BEYOND, FULL, Candidate
 from knee.verdict.knee import Knee
@@ -107,7 +107,7 @@ def limits_sentence(found: Limits, others: float) -> str:
     return (
         f"At {load}, adding 10% to the {first.resource} raises throughput by {10 * gain.estimate:.1f}% "
         f"({low:.1f}% to {high:.1f}%).{also}{doubled if others <= OUTSIDERS_MAX else ''}{knee} "
-        "Source: the layered model of slots, threads and processors."
+        "These gains come from the layered model of slots, threads and processors."
     )
 
 
@@ -131,7 +131,7 @@ def by_demand(first: Demand) -> str:
     # The lab's stations are "middleware-0's connections" or "the stores"; a foreign name does not show a plural.
     several = re.fullmatch(r"(.*'s|the) [^']*s", first.station) is not None
     verb, they = ("saturate", "they allow") if several else ("saturates", "it allows")
-    return f"By service demand, {first.station} {verb} first: {they} at most {quantity(first.capacity, 'requests/s')}."
+    return f"By service demand, {first.station} {verb} first: {they} at most {capacity(first)}."
 
 
 def _evidence(found: Bottleneck) -> list[str]:
@@ -228,7 +228,7 @@ def _growth(found: Bottleneck) -> str:
 def _shared_host(found: Bottleneck) -> str:
     parts = [f"{_OWNERS.get(owner, owner)} {share:.0%}" for owner, share in found.cpu_shares.items() if share >= 0.005]
     shared = (
-        " The load generator uses the same cores, so the figures hold only with it."
+        " The load generator uses the same cores, so the results include its CPU use."
         if "load" in found.cpu_shares
         else ""
     )
