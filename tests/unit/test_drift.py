@@ -157,8 +157,8 @@ CHANGES = """
   → HALVES stays the same to within 1.8% at all points that can be judged. In 2 of 3 runs at b, no request succeeded
     during the first or the second half.
 1.5±700; 1.5±700
-  → Cannot tell whether throughput changes from the first half of a run to the second at all 2 points. Measure longer,
-    with more repetitions.
+  → At no measured point can Knee tell whether throughput changes from the first half of a run to the second. Measure
+    longer, with more repetitions.
 -0.05; 0
   → Cannot tell whether throughput changes from the first half of a run to the second at a; b: all repetitions are
     equal, so the noise is unknown.

@@ -477,13 +477,13 @@ def test_every_stage_of_a_run_has_its_demand() -> None:
 def test_missing_stages_are_named() -> None:
     found = stage_demands(ROWS)
     assert found.found == ()
-    assert "Net-threads: need the CPU times" in found.missing and "Servers: need the CPU times" in found.missing
+    assert "Network threads: need the CPU times" in found.missing and "Stores: need the CPU times" in found.missing
 
 
 def test_a_run_folder_without_servers_is_not_taken_for_a_table() -> None:
     dataset = elsewhere(synthetic_dataset(System(), (4, 16, 24, 48), repetitions=3), "store")
     found = stage_demands(measurements.of_run(dataset).table, stations(dataset))
-    assert "Servers: there is no server, or some server does not report the CPU time of its threads." in found.missing
+    assert "Stores: there is no store, or some store does not report the CPU time of its threads." in found.missing
     assert "run folder" not in found.missing and "Net-threads" not in found.missing
 
 
@@ -494,7 +494,7 @@ def test_a_tier_has_no_part_of_a_demand() -> None:
 
     def net_threads() -> tuple[list[Stage], str]:
         found = stage_demands(observed, stations(dataset))
-        return [stage for stage in found.found if stage.name == "net-threads"], found.missing
+        return [stage for stage in found.found if stage.name == "network threads"], found.missing
 
     ((both,), _) = net_threads()
     assert both.servers == 2
@@ -507,7 +507,7 @@ def test_a_tier_has_no_part_of_a_demand() -> None:
         .alias("beside_cpu_s")
     )
     assert net_threads()[0] == []
-    assert "Net-threads: other threads do much of the middlewares' work." in net_threads()[1]
+    assert "Network threads: other threads do much of the middlewares' work." in net_threads()[1]
 
     # A process without any report: in some runs, where the others have one, or in all.
     unknown = pl.when(one & (pl.col("repetition") == 1)).then(None).otherwise(pl.col("threads")).alias("threads")
@@ -516,7 +516,7 @@ def test_a_tier_has_no_part_of_a_demand() -> None:
     assert (others.servers, others.demand_ms.estimate) == (2, pytest.approx(both.demand_ms.estimate, rel=1e-3))
     dataset.stations = whole.with_columns(pl.when(one).then(None).otherwise(pl.col("threads")).alias("threads"))
     assert net_threads()[0] == []
-    assert "Net-threads: there is no middleware, or some middleware does not report" in net_threads()[1]
+    assert "Network threads: there is no middleware, or some middleware does not report" in net_threads()[1]
 
 
 def test_configurations_without_a_model_do_not_hide_those_with_one() -> None:

@@ -50,7 +50,7 @@ def stage_demands(
 
     A network's demand is the difference of the times at its two ends: R − R_middleware, and a
     slot's service time − the servers' own. A connection's demand is a slot's service time − the wait for a connection.
-    The CPU time per request of net-threads and servers is U m / X (service demand law). The intervals are bootstraps
+    The CPU time per request of network threads and stores is U m / X (service demand law). The intervals are bootstraps
     over repetitions (:func:`knee.stats.intervals.pooled_bootstrap`).
 
     Parameters
@@ -83,11 +83,11 @@ def stage_demands(
     found = []
     for name, columns, each_ms, servers in (
         ("client–middleware network", ("response_ms", "middleware_response_ms"), _difference, None),
-        ("net-threads", ("_middleware_ms", "_middleware_threads"), _first, pl.col("_middleware_threads")),
+        ("network threads", ("_middleware_ms", "_middleware_threads"), _first, pl.col("_middleware_threads")),
         ("worker slots", ("service_ms", "workers", "middlewares"), _first, slots),
         ("connections", ("service_ms", "connection_ms", "_pool"), _difference, pl.col("_pool")),
-        ("middleware–server network", ("service_ms", "store_service_ms"), _difference, None),
-        ("servers", ("_store_ms", "_store_threads"), _first, pl.col("_store_threads")),
+        ("middleware–store network", ("service_ms", "store_service_ms"), _difference, None),
+        ("stores", ("_store_ms", "_store_threads"), _first, pl.col("_store_threads")),
     ):
         if not set(columns) <= set(rows.columns):
             continue
@@ -101,20 +101,20 @@ def stage_demands(
 
 NEEDS = {
     "client–middleware network": "needs the columns response_ms and middleware_response_ms",
-    "net-threads": "need the CPU times of the middlewares' threads, which only a run folder has",
+    "network threads": "need the CPU times of the middlewares' threads, which only a run folder has",
     "worker slots": "need service_ms and the numbers of workers and middlewares",
-    "middleware–server network": "needs service_ms and the servers' own service time",
-    "servers": "need the CPU times of their threads, which only a run folder has",
+    "middleware–store network": "needs service_ms and the stores' own service time",
+    "stores": "need the CPU times of their threads, which only a run folder has",
 }
 """The stages from the client inwards, and the columns that each requires."""
 
 _NEEDS_OF_RUN = {
-    "net-threads": "there is no middleware, or some middleware does not report the CPU time of its threads",
-    "servers": "there is no server, or some server does not report the CPU time of its threads",
+    "network threads": "there is no middleware, or some middleware does not report the CPU time of its threads",
+    "stores": "there is no store, or some store does not report the CPU time of its threads",
 }
 """Reasons why a stage can be missing although there is a run folder."""
 
-_TIERS = {"net-threads": "middleware", "servers": "store"}
+_TIERS = {"network threads": "middleware", "stores": "store"}
 """The tier whose threads form the stage."""
 
 _Each = Callable[[pl.DataFrame, Sequence[str]], Floats]
@@ -162,7 +162,7 @@ def _stage(name: str, rows: pl.DataFrame, each_ms: Floats, servers: pl.Expr | No
     return Stage(
         name=name,
         servers=count,
-        visits=float(rows["_visits"].mean()) if name == "servers" and rows["_visits"].null_count() == 0 else 1.0,  # type: ignore[arg-type]
+        visits=float(rows["_visits"].mean()) if name == "stores" and rows["_visits"].null_count() == 0 else 1.0,  # type: ignore[arg-type]
         light_ms=mean_interval(light["_each"].to_numpy(), level),
         demand_ms=pooled_bootstrap(samples, per_request, level=level, resamples=RESAMPLES, seed=seed),
         utilization=None if count is None else float(busy) / 1000 / count,  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ _QUANTITIES = (
     (
         "queueing_ms",
         "Queueing time (ms)",
-        "Mean time from received to dequeued. It grows if worker slots are the limit.",
+        "Mean time that a request waits for a worker slot. It grows if worker slots are the limit.",
     ),
     (
         "service_ms",

@@ -6,7 +6,7 @@ import re
 from html import escape
 
 TERMS = {
-    "knee": "The number of clients from which on throughput hardly grows, while every further client waits longer.",
+    "knee": "The number of clients at which the light-load line meets the largest throughput; beyond it, waits grow.",
     "bottleneck": "A resource that limits throughput: more of it raises throughput.",
     "throughput": "Requests that the system answers in a second.",
     "response time": "Time from sending a request to its answer.",

@@ -54,8 +54,8 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
     counts = sorted(measured_at | {int(outlook.forecasts[-1].scenario.customers) for outlook in shown})
     said = (
         f"Dots are measurements, the line is the model, and the band should contain {sheet.findings.level:.0%} of "
-        "further runs. The dashed part extrapolates. Its band covers constant throughput, and falling throughput only "
-        "if the measurements prove a fall."
+        "further runs. The dashed part extrapolates. Its band allows for flat throughput and errors of the model, "
+        "but for a fall only if measurements prove it."
     )
     inside = shown[0].system.selection.curve.view == "middleware"
     figures = []

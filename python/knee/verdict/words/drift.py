@@ -31,10 +31,13 @@ def drift(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> str:
     if vague and known:
         sentences.append(f"Cannot tell at {listed(vague, '; ')}. Measure longer, with more repetitions.")
     elif vague:
-        points = f"all {len(vague)} points" if len(vague) == len(drifts) > 1 else listed(vague, "; ")
+        everywhere = len(vague) == len(drifts) > 1
         sentences.append(
-            f"Cannot tell whether throughput changes {_HALVES} at {points}. Measure longer, with more repetitions."
+            f"At no measured point can Knee tell whether throughput changes {_HALVES}."
+            if everywhere
+            else f"Cannot tell whether throughput changes {_HALVES} at {listed(vague, '; ')}."
         )
+        sentences.append("Measure longer, with more repetitions.")
     elif equal:
         # No point scatters: otherwise these points would have the noise of the others.
         sentences.append(f"Cannot tell whether throughput changes {_HALVES} at {listed(equal, '; ')}: {EQUAL}.")

@@ -88,7 +88,7 @@ def doubt(found: Doubt) -> str:
         case "unknown interval":
             return "the interval is unknown"
         case "one level on the plateau":
-            return "only one client count is on the plateau"
+            return "no neighbouring client count comes near the largest throughput"
         case "loaded from the start":
             return (
                 f"the lightest load already reaches {found.figure:.0%} of the largest throughput, so its response "
