@@ -1,8 +1,8 @@
 //! The volatile engine: items in bounded memory, with eviction.
 //!
-//! Items are appended to segments of at most 1 MiB. So a small item costs its header of 27 bytes and its index entry,
-//! and no allocation. A new value of the same size overwrites the old one in place. Otherwise the old item is dead, and
-//! a segment with only dead items is reused at once.
+//! Small items are appended to segments of at most 1 MiB. So a small item costs its header of 27 bytes and its index
+//! entry, and no allocation. A large item has its own segment. A new value of the same size overwrites the old one in
+//! place. Otherwise the old item is dead, and a segment with only dead items is reused at once.
 //!
 //! When memory runs out, a segment is emptied:
 //!
@@ -13,7 +13,7 @@
 //!   bytes in used items is passed over once.
 //!
 //! This is CLOCK, or FIFO with reinsertion, by segments (Corbató, 1968). FIFO with reinsertion evicts no worse
-//! than LRU (Yang et al., 2023). A read only sets a bit instead of moving a list's links.
+//! than LRU (Yang et al., 2023). A read writes only the item's header, instead of moving a list's links.
 
 mod hash;
 mod index;
@@ -31,7 +31,7 @@ use log::Log;
 /// The least number of segments, unless they would be smaller than `SEGMENT_BYTES_MIN`.
 const SEGMENTS_MIN: usize = 64;
 const SEGMENT_BYTES_MIN: usize = 4096;
-/// The index has one table for each so many bytes of the limit. With items of 40 bytes or more, a table has at most
+/// The index has one table per this many bytes of the memory limit. With items of 40 bytes or more, a table has at most
 /// some 100,000 entries. Growing it takes well below a millisecond.
 const TABLE_SHARE_BYTES: usize = 4 << 20;
 

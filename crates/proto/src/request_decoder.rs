@@ -17,7 +17,7 @@ use crate::token::Tokens;
 #[derive(Debug, Clone)]
 pub struct RequestDecoder {
     limits: Limits,
-    /// The first bytes of the input that contain neither a line end nor a NUL.
+    /// Number of leading bytes known to contain neither line end nor NUL.
     scanned: usize,
     /// Length of the request at the front; 0 until its command line is read.
     wanted: usize,
@@ -430,7 +430,7 @@ impl RequestDecoder {
         Line::Value(Request::MetaSet(meta), value_bytes)
     }
 
-    /// `me` accepts only the flag `b`, and only directly after the key. Other flags are ignored.
+    /// `me` honours `b` directly after the key, and ignores everything else.
     fn meta_debug<'a>(&self, mut words: Tokens<'a>) -> Line<'a> {
         let Some(key) = words.next() else { return error(ErrorKind::BadLine) };
         if key.len() > self.limits.key_bytes_max {
@@ -487,7 +487,7 @@ fn error<'a>(kind: ErrorKind) -> Line<'a> {
     Line::Error(ProtocolError::new(kind))
 }
 
-/// The length of a value. memcached stores it with its line end in an `int`.
+/// The length of a value. memcached keeps value length plus line end in an `int`.
 fn value_length(word: &[u8]) -> Result<usize, ErrorKind> {
     match parse_i64(word) {
         Some(bytes) if bytes > i64::from(i32::MAX) - 2 => Err(ErrorKind::LengthTooLarge),
@@ -613,7 +613,7 @@ mod tests {
 
     #[test]
     fn binary_request_closes_the_connection() {
-        // Of a header, its first byte suffices. An opcode of 10 looks like a line end.
+        // The first header byte suffices. An opcode of 10 looks like a line end.
         let long = [b'\x80'; 3000];
         for input in [&b"\x80"[..], b"\x80\x0b\0\0", b"\x80\x0a\0\0", &long] {
             match decoder().decode(input) {

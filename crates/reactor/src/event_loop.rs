@@ -21,8 +21,8 @@ const RECEIVES_MAX: usize = 4;
 /// If a request lacks at least this many bytes, the loop receives them straight into the connection's own buffer. Smaller
 /// pieces pass through the scratch buffer, so that the connection's buffer stays small.
 const DIRECT_BYTES_MIN: usize = 64 * 1024;
-/// If a batch gathers ([`Handler::gathers`]), the loop polls for more events this often and this long. The batch's first
-/// answers wait that long.
+/// If a batch gathers ([`Handler::gathers`]), the loop polls for more events, at most `GATHERS_MAX` times and for
+/// `GATHERING_MAX`. The batch's first answers wait that long.
 const GATHERS_MAX: usize = 8;
 const GATHERING_MAX: Duration = Duration::from_micros(100);
 /// Most connections accepted in a batch.

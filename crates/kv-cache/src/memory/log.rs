@@ -28,9 +28,9 @@ const BOOKKEEPING_BYTES: usize = 2 * (size_of::<Segment>() + 2 * size_of::<u32>(
 pub(crate) struct Log {
     segment_bytes: usize,
     segments: Vec<Segment>,
-    /// Numbers of segments without memory.
+    /// Indices of segments without memory.
     vacant: Vec<u32>,
-    /// Numbers of empty segments of the common size.
+    /// Indices of empty segments of the common size.
     free: Vec<u32>,
     /// The segment that is being filled.
     active: Option<u32>,
@@ -122,7 +122,7 @@ impl Log {
 
     fn allocate(&mut self, bytes: usize) -> u32 {
         let number = self.vacant.pop().unwrap_or_else(|| {
-            assert!(self.segments.len() < SEGMENTS_MAX, "a limit of terabytes");
+            assert!(self.segments.len() < SEGMENTS_MAX, "too many segments");
             self.segments.push(Segment::default());
             (self.segments.len() - 1) as u32
         });
@@ -162,7 +162,7 @@ impl Log {
         bytes[start..end].copy_from_slice(value);
     }
 
-    /// Overwrites the value of an item if the new item has the same size. Otherwise returns false.
+    /// Overwrites the value of an item if the rounded item size is unchanged. Otherwise returns false.
     pub(crate) fn overwrite(&mut self, at: Location, value: &[u8], head: &Head) -> bool {
         let key_len = self.key(at).len();
         if item_bytes(key_len, value.len()) != item_bytes(key_len, self.value_len(at)) {
@@ -265,8 +265,8 @@ impl Log {
         self.filled.rotate_left(1);
     }
 
-    /// Copies an item that is not large to the active segment, which must have room. The copy counts as unused. The
-    /// caller must then kill the original.
+    /// Copies a small item into the active segment, which must have room. The copy counts as unused. The caller must
+    /// then kill the original.
     pub(crate) fn relocate(&mut self, from: Location) -> Location {
         let bytes = self.size(from);
         let to = self.reserve(bytes);
@@ -334,7 +334,7 @@ impl Log {
         bytes[STATE] |= USED | READ;
     }
 
-    /// Changes all fields except for the value.
+    /// Rewrites the head only, and marks the item as used.
     pub(crate) fn amend(&mut self, at: Location, head: &Head) {
         let bytes = self.bytes_mut(at);
         write_head(bytes, head);

@@ -58,7 +58,7 @@ pub struct BrokerReading {
     pub awaiting: LevelReading,
 }
 
-/// The sum over threads that were cut at slightly different instants can be negative.
+/// Threads' windows end at slightly different instants, so their sum can be negative.
 fn end<S: Serializer>(level: &LevelReading, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_i64(level.end.max(0))
 }

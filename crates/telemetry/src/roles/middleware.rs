@@ -178,11 +178,11 @@ impl Reading for MiddlewareReading {
                 for server in self.servers, "server" = server.address.clone();
                 gauge "knee_server_up" "1 if every thread uses the server, otherwise 0." = f64::from(u8::from(server.up));
                 counter "knee_server_requests_total" "Requests sent to the server." = server.requests as f64;
-                counter "knee_server_bytes_total" "Bytes of these requests and of their answers; at knee-space, of the data that they read or write." = server.bytes as f64;
+                counter "knee_server_bytes_total" "Bytes of requests to the server and of its answers; at knee-space, of the data that requests read or write." = server.bytes as f64;
                 counter "knee_server_errors_total" "Requests that the server answered with an error, or not at all." = server.errors as f64;
                 counter "knee_server_ejections_total" "How often the server was taken out." = server.ejected as f64;
                 counter "knee_server_probes_total" "Probes of the server, each because an answer was late." = server.probes as f64;
-                counter "knee_server_retries_total" "Reads of the server that another server was asked again." = server.retries as f64;
+                counter "knee_server_retries_total" "Reads retried at another server." = server.retries as f64;
                 counter "knee_server_mismatches_total" "Connections closed because an answer did not fit its request." = server.mismatches as f64;
             });
         }
@@ -194,7 +194,7 @@ impl Serialize for MiddlewareReading {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("queue_length_mean", &self.queue_length.mean())?;
-        // The sum over threads that were cut at slightly different instants can be negative.
+        // Threads' windows end at slightly different instants, so their sum can be negative.
         map.serialize_entry("queue_length_end", &self.queue_length.end.max(0))?;
         map.serialize_entry("queue_length_max", &self.queue_length.max.max(0))?;
         if self.workers > 0 {
