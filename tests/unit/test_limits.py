@@ -67,12 +67,20 @@ def test_slots_that_limit_beside_the_cores_do_not_only_wait() -> None:
     assert f"Adding 10% to the {SLOTS} raises it by {10 * slot.elasticity.estimate:.1f}%." in said
 
 
+@pytest.mark.parametrize(("share", "names"), [(0.79, (WORKERS[2], HOST[2])), (0.95, (HOST[2],))])
+def test_full_slots_share_the_blame_with_cores_that_are_not_full(share: float, names: tuple[str, ...]) -> None:
+    limits = limits_with(2)
+    decided, kept = by_limits(found(busy(WORKERS, 1.0), beside=(busy(HOST, share),)), limits)
+    assert kept is limits
+    assert decided.names == names
+
+
 @pytest.mark.parametrize("workers", [2, 8])
 def test_demand_of_slots_is_a_doubt_only_if_slots_do_not_limit(workers: int) -> None:
     limits = limits_with(workers)
     slots, host = busy(WORKERS, 1.0), busy(HOST, limits.busy[CORES])
     decided, kept = by_limits(found(slots, beside=(host,)), limits)
-    assert decided.names == ("the host's CPU",)
+    assert "the host's CPU" in decided.names
     table = stations_table(db=1.0, cache=1.4)
     (demands,) = table.laws.demands
     assert demands.bottleneck is not None

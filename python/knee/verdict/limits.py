@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from knee.data import Dataset
-from knee.data.utilization import OUTSIDERS_DECISIVE
+from knee.data.utilization import OUTSIDERS_DECISIVE, SATURATED
 from knee.errors import FitError
 from knee.fit.layered import CONNECTIONS, CORES, LIMITS, SLOTS, THREADS, LayeredForecast, LayeredSystem, Limit, setup_of
 from knee.fit.links import RECEIVING, SENDING
@@ -122,6 +122,9 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
     )
     if not chosen or len(chosen) < len(named) or crowded:
         return found, None
+    # Where no chosen one is full, a full one that the model also has among the limits shares the blame.
+    if all(c.at_most.estimate < SATURATED for c in chosen):
+        chosen = (*(c for c in found.chosen if limits.has(c) and c not in chosen), *chosen)
     waiting = tuple(
         c for c in (*found.chosen, *found.waiting) if c not in chosen and c.resource in SOFT and not limits.has(c)
     )
