@@ -4,8 +4,9 @@
     python bench/tokens.py load URL --clients N --seconds S --output FILE [--tokens 20]
 
 The server decodes in SLOTS requests at once, and each token takes a fixed time. Other requests wait in the order of
-arrival, so the knee is at SLOTS clients. Tokens stream as server-sent events. The generator is a closed loop, and
-writes what `vllm bench serve --save-result --percentile-metrics ttft,tpot,itl,e2el` documents.
+arrival, so the knee is at SLOTS clients. Tokens stream as server-sent events, and the last one has their number. The
+generator is a closed loop, and writes what
+`vllm bench serve --save-result --percentile-metrics ttft,tpot,itl,e2el` documents.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ async def serve(port: int, slots: int, token_s: float) -> None:
                 for i in range(1, wanted + 1):
                     await asyncio.sleep(began_s + i * token_s - clock())
                     writer.write(b'data: {"choices": [{"text": "token "}]}\n\n')
-            writer.write(b"data: [DONE]\n\n")
+            writer.write(b'data: {"usage": {"completion_tokens": %d}, "choices": []}\n\ndata: [DONE]\n\n' % wanted)
             await writer.drain()
         writer.close()
 
