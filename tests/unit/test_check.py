@@ -70,6 +70,9 @@ CLOSED = Result("tool", 1000.0, 16.0, clients=16, duration_s=60.0, requests=60_0
         ("ycsb.txt", 4012.036108324975, 1.743205, None, 17.855, None),
         ("sysbench.txt", 6974 / 3.0003, 1.71, 4, 80.25, None),
         ("fio.json", 58961.346218, 0.271013042, 16, 7.850215, 2.834432),
+        ("vllm.json", 38.959835291891416, 199.5393995413906, 8, None, 252.25722878203672),
+        ("vllm-rate.json", 38.45290458894833, 195.62052759204866, 8, None, 202.25546616879),
+        ("guidellm-rate.json", 29.833333333333336, 119.27718321482342, None, 287.62078285217285, 282.13953971862793),
     ],
 )
 def test_recorded_result_is_read_in_one_unit(
@@ -83,7 +86,9 @@ def test_recorded_result_is_read_in_one_unit(
     assert result.percentiles_ms.get(99.0) == (None if p99_ms is None else pytest.approx(p99_ms))
 
 
-@pytest.mark.parametrize("name", ["wrk.txt", "ab.txt", "k6.json", "pgbench.txt", "sysbench.txt", "fio.json"])
+@pytest.mark.parametrize(
+    "name", ["wrk.txt", "ab.txt", "k6.json", "pgbench.txt", "sysbench.txt", "fio.json", "vllm.json", "guidellm.json"]
+)
 def test_sound_result_has_nothing_wrong(name: str) -> None:
     assert not wrong(name)
     assert any(each.state == "holds" for each in checked(name).checks)
@@ -238,6 +243,34 @@ def test_vllm_is_a_closed_loop_without_a_rate(tmp_path: Path) -> None:
     assert (opened.is_open, opened.rate, opened.response_ms) == (True, 2.5, 9000.0)
     assert kinds(untimed)["law"].remedy == "add --percentile-metrics ttft,tpot,itl,e2el"
     assert (timed.response_ms, timed.max_ms, timed.errors, timed.requests) == (4000.0, 5000.0, 1, 101)
+
+
+def test_vllm_that_writes_no_failed_requests_has_them_counted() -> None:
+    # The server ended before the last of 60 requests.
+    (result,) = results("vllm-lost.json")
+    assert (result.requests, result.errors) == (60, 12)
+
+
+def test_guidellm_with_a_rate_has_responses_timed_from_when_they_are_due() -> None:
+    metrics = json.loads((RECORDED / "guidellm-rate.json").read_text())["benchmarks"][0]["metrics"]
+    (result,) = results("guidellm-rate.json")
+    assert (result.rate, kinds(result)["rate"].state) == (30.0, "holds")
+    assert result.response_ms is not None
+    assert result.response_ms > 1100 * metrics["request_latency"]["successful"]["mean"]
+
+
+def test_guidellm_measures_the_time_of_its_workers_beside_responses() -> None:
+    two, eight = results("guidellm.json")
+    assert (two.clients, eight.clients, eight.requests, eight.errors) == (2, 8, 470, 0)
+    assert (eight.throughput, eight.response_ms) == (
+        pytest.approx(39.167, abs=0.001),
+        pytest.approx(192.508, abs=0.001),
+    )
+    for result in (two, eight):
+        law = kinds(result)["law"]
+        assert law.state == "holds" and law.figure < 0.025
+        # Without the workers' time, more of the clients' time is in no response.
+        assert kinds(replace(result, rest_ms=None))["law"].figure > 0.05
 
 
 def test_guidellm_has_a_result_for_each_strategy(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ def _vllm(report: dict[str, Any]) -> Result:
     waited = report.get("queue_times") if rate != "inf" else None
     times = [1000 * sum(both) for both in zip(took, waited or [0.0] * len(took), strict=True) if both[0]]
     name = next((name for name in ("e2el_including_client_queue", "e2el") if f"mean_{name}_ms" in report), "e2el")
+    # vLLM 0.7 writes no number of failed requests.
+    failed = report.get("failed", report["num_prompts"] - report["completed"])
     listed = {share: report.get(f"{share}_{name}_ms") for share in _SHARES} | {"p50": report.get(f"median_{name}_ms")}
     return Result(
         "vllm",
@@ -35,8 +37,8 @@ def _vllm(report: dict[str, Any]) -> Result:
         percentiles_ms={_SHARES[share]: time for share, time in listed.items() if time is not None},
         max_ms=max(times, default=None),
         duration_s=report["duration"],
-        requests=report["completed"] + report.get("failed", 0),
-        errors=report.get("failed", 0),
+        requests=report["completed"] + failed,
+        errors=failed,
         rate=None if rate == "inf" else rate,
         is_open=rate != "inf",
     )
@@ -49,8 +51,17 @@ def guidellm(text: str) -> list[Result]:
 
 def _guidellm(benchmark: dict[str, Any]) -> Result:
     metrics, strategy = benchmark["metrics"], benchmark["config"]["strategy"]
-    counts, times = metrics["request_totals"], metrics["request_latency"]["successful"]
+    # With a rate, version 0.8 also times requests from when they are due.
+    latency = metrics.get("request_scheduled_latency") or metrics["request_latency"]
+    counts, times = metrics["request_totals"], latency["successful"]
     kind = strategy.get("type_") or strategy["kind"]
+    # The strategy `throughput` sends all requests at once.
+    is_open = kind not in ("synchronous", "concurrent", "throughput")
+    # A client's worker prepares each request, and ends it. An entry without a value is -1.
+    around = [
+        benchmark.get("scheduler_metrics", {}).get(f"{name}_delay_avg", 0.0)
+        for name in ("request_start", "resolve_end")
+    ]
     return Result(
         "guidellm",
         metrics["requests_per_second"]["successful"]["mean"],
@@ -62,6 +73,6 @@ def _guidellm(benchmark: dict[str, Any]) -> Result:
         requests=counts["successful"] + counts["errored"],
         errors=counts["errored"],
         rate=strategy.get("rate"),
-        # The strategy `throughput` sends all requests at once.
-        is_open=kind not in ("synchronous", "concurrent", "throughput"),
+        is_open=is_open,
+        rest_ms=None if is_open else 1000 * sum(max(0.0, each) for each in around),
     )
