@@ -36,10 +36,10 @@ pub(super) fn uri(program: &Program) -> String {
     format!("nbd://{}", program.address())
 }
 
-/// Memory of a process, in bytes.
+/// Memory of a process, in bytes. The figure in `status` lags behind by some pages of each thread.
 pub(super) fn resident(program: &Program) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", program.pid())).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let sums = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", program.pid())).unwrap();
+    let line = sums.lines().find(|line| line.starts_with("Rss:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 1024
 }
 
