@@ -1,4 +1,4 @@
-"""What the sessions of a PostgreSQL wait for: its write-ahead log, and the lock of a row."""
+"""The waits of a PostgreSQL's sessions: for its write-ahead log, and for the lock of a row."""
 
 from __future__ import annotations
 
