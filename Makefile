@@ -11,7 +11,7 @@
 .DEFAULT_GOAL := demo
 .DELETE_ON_ERROR:
 .PHONY: demo test test-build test-programs test-rust test-python check check-python bench bench-predict reproduce soak \
-    fuzz build clean
+    soak-kv soak-queue soak-middleware fuzz build clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -28,6 +28,7 @@ FOR_PYTHON := PYO3_BUILD_EXTENSION_MODULE=1 PYO3_NO_PYTHON=1
 # clippy-driver compiles and lints at once, so that the check and the tests share one build.
 LINTED := $(shell command -v clippy-driver >/dev/null && echo RUSTC_WORKSPACE_WRAPPER=clippy-driver)
 TESTED := $(LINTED) cargo test --locked --tests
+SOAKED := $(LINTED) cargo test --locked
 EXTENDED := $(FOR_PYTHON) $(LINTED) cargo build --locked -p knee-kernels --lib --features python
 
 # Words that make a sentence hard to read, and where they may stand: a Unix user, a test's data.
@@ -102,41 +103,48 @@ reproduce: build
 bench-predict: build
 	$(BIN)/python -m bench.predict
 
+# Three streams side by side, as half of their time is waiting. The tests that count seconds run last, alone.
 soak: build test-build $(VENV)/dev
 	tests/peers.sh all
 	cargo clippy --locked -p knee-bench -p knee-queue --all-targets -- -D warnings
+	$(MAKE) $(TOGETHER) --output-sync=line soak-kv soak-queue soak-middleware
+	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider tests/system/test_experiments.py tests/system/test_conformance.py \
+	    tests/system/test_queue_bottleneck.py tests/system/test_find.py tests/system/test_cluster.py \
+	    tests/system/test_sessions.py
+
+soak-kv:
+	KNEE_KILLS=1000 $(SOAKED) -p knee-bin --test main servers::durable::killed -- --nocapture
+	KNEE_KILLS=100 $(SOAKED) -p knee-kv --test main graph_killed -- --nocapture
+	KNEE_SOAK=100 $(SOAKED) -p knee-kv --test main linearizability -- --nocapture
+	KNEE_SOAK=150 $(SOAKED) -p knee-kv-store --test main torture:: -- --nocapture
+	KNEE_SOAK=50 $(SOAKED) -p knee-kv-store --test main -- behaves_as_a_map torn_batch
+	KNEE_SOAK=25 KNEE_KILLS=300 $(SOAKED) -p knee-kv-store --test main damage:: -- --nocapture
+	KNEE_SOAK=50 $(SOAKED) -p knee-kv-store --test main full_disk::
+	KNEE_SOAK=50 $(SOAKED) -p knee-kv-store --test main space:: -- --nocapture
+	KNEE_SOAK=200 $(SOAKED) -p knee-nbd -p knee-bin --test main -- nbd:: space:: --nocapture
+	tests/space.sh target/release
+	KNEE_SOAK=50 $(SOAKED) -p knee-kv --test main load_after_cuts
+	env -u KNEE_MEMCACHED KNEE_SOAK=400 $(SOAKED) -p knee-kv --test main memcached:: -- --nocapture
+
+soak-queue:
+	KNEE_SOAK=20 $(SOAKED) -p knee-queue --test main histories:: -- --nocapture
+	KNEE_SOAK=60 $(SOAKED) -p knee-bin --test main queue::killed -- --nocapture
+	KNEE_MESSAGES=10000000 KNEE_SECONDS=1200 $(SOAKED) --profile fast -p knee-queue --test main churn:: -- --nocapture
+	KNEE_MESSAGES=1000000 KNEE_SECONDS=300 KNEE_SNAPSHOT=1 \
+	    $(SOAKED) --profile fast -p knee-queue --test main churn:: -- --nocapture
 	for round in $$(seq 5); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) tests/unit/test_fit*.py tests/unit/test_factorial*.py \
 	    tests/unit/test_comparisons.py tests/unit/test_peak.py
-	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider tests/system/test_experiments.py tests/system/test_conformance.py \
-	    tests/system/test_queue_bottleneck.py tests/system/test_find.py tests/system/test_cluster.py \
-	    tests/system/test_sessions.py
-	cargo test --locked -p knee-bench --tests
-	KNEE_KILLS=1000 cargo test --locked -p knee-bin --test main servers::durable::killed -- --nocapture
-	KNEE_KILLS=100 cargo test --locked -p knee-kv --test main graph_killed -- --nocapture
-	KNEE_SOAK=100 cargo test --locked -p knee-kv --test main linearizability -- --nocapture
-	KNEE_SOAK=150 cargo test --locked -p knee-kv-store --test main torture:: -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main -- behaves_as_a_map torn_batch
-	KNEE_SOAK=25 KNEE_KILLS=300 cargo test --locked -p knee-kv-store --test main damage:: -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main full_disk::
-	KNEE_SOAK=50 cargo test --locked -p knee-kv-store --test main space:: -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kv --test main load_after_cuts
-	env -u KNEE_MEMCACHED KNEE_SOAK=400 cargo test --locked -p knee-kv --test main memcached:: -- --nocapture
-	env -u KNEE_MEMCACHED KNEE_SOAK=350 cargo test --locked -p knee-proto --test memcached random_lines -- --nocapture
-	KNEE_SOAK=300 cargo test --locked -p knee-bin --test main servers::chaos -- --nocapture
-	KNEE_SOAK=200 cargo test --locked -p knee-nbd -p knee-bin --test main -- nbd:: space:: --nocapture
-	tests/space.sh target/release
-	KNEE_SOAK=50 cargo test --locked -p knee-middleware --test main racing -- --nocapture
-	env -u KNEE_MEMCACHED KNEE_SOAK=20000 \
-	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture
-	[ -z "$$KNEE_MEMCACHED" ] || KNEE_SOAK=20000 \
-	    cargo test --locked -p knee-middleware --test main odd_lines -- --nocapture
-	KNEE_SOAK=50 cargo test --locked -p knee-kernels --test networks -- --nocapture
-	KNEE_SOAK=20 cargo test --locked -p knee-queue --test main histories:: -- --nocapture
-	KNEE_SOAK=60 cargo test --locked -p knee-bin --test main queue::killed -- --nocapture
-	KNEE_MESSAGES=10000000 KNEE_SECONDS=1200 cargo test --locked --profile fast -p knee-queue --test main churn:: -- --nocapture
-	KNEE_MESSAGES=1000000 KNEE_SECONDS=300 KNEE_SNAPSHOT=1 cargo test --locked --profile fast -p knee-queue --test main churn:: -- --nocapture
+	KNEE_SOAK=50 $(SOAKED) -p knee-kernels --test networks -- --nocapture
+	$(SOAKED) -p knee-bench --tests
+
+soak-middleware:
+	KNEE_SOAK=300 $(SOAKED) -p knee-bin --test main servers::chaos -- --nocapture
+	KNEE_SOAK=50 $(SOAKED) -p knee-middleware --test main racing -- --nocapture
+	env -u KNEE_MEMCACHED KNEE_SOAK=20000 $(SOAKED) -p knee-middleware --test main odd_lines -- --nocapture
+	[ -z "$$KNEE_MEMCACHED" ] || KNEE_SOAK=20000 $(SOAKED) -p knee-middleware --test main odd_lines -- --nocapture
+	env -u KNEE_MEMCACHED KNEE_SOAK=350 $(SOAKED) -p knee-proto --test memcached random_lines -- --nocapture
 
 fuzz:
 	for crate in proto nbd; do cd $(CURDIR)/crates/$$crate && for target in $$(cargo +nightly fuzz list); do \
