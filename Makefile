@@ -98,7 +98,7 @@ bench: build $(VENV)/dev
 
 reproduce: build
 	tests/peers.sh
-	$(BIN)/python -m bench.reproduce
+	$(BIN)/python -m bench.reproduce --short
 
 bench-predict: build
 	$(BIN)/python -m bench.predict
