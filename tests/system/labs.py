@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
+from command_line import Done
 
-from knee.cli import commands, measure
+from knee.cli import measure
 from knee.machine import brief
 
 _MACHINES: dict[int, dict[str, Any]] = {}
@@ -30,19 +29,8 @@ def knee_run(folder: Path, *arguments: str, **environment: str) -> tuple[int, st
     return code, said
 
 
-def knee(folder: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
-    """The exit code, standard output and standard error of `knee` in a folder, with further variables."""
-    printed, said = StringIO(), StringIO()
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        redirect_stderr(said),
-        redirect_stdout(printed),
-        pytest.raises(SystemExit) as ended,
-    ):
-        patch.chdir(folder)
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        patch.setattr(sys, "argv", ["knee", *arguments])
+def knee(folder: Path, *arguments: str, **environment: str) -> Done:
+    """The result of `knee` in a folder, with further variables."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "brief", _brief)
-        commands.main()
-    return int(ended.value.code or 0), printed.getvalue(), said.getvalue()
+        return command_line.knee(*arguments, cwd=folder, **environment)

@@ -35,6 +35,12 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = READ
         time.sleep(0.05)
 
 
+def folder_of(cwd: Path) -> Path:
+    """The folder of the only search that `knee find` made."""
+    (found,) = (cwd / "runs" / "find").iterdir()
+    return found
+
+
 def is_gone(process: psutil.Process) -> bool:
     """Whether it has ended, if only to a zombie."""
     with suppress(psutil.NoSuchProcess):

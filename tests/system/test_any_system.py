@@ -17,8 +17,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_line import knee
 from json_schema import answered
-from searches import knee
 from systems import free_port, is_gone, wait_until
 
 from knee import spec

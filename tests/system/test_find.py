@@ -15,9 +15,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from command_line import knee
 from json_schema import answered
-from searches import folder_of, knee
-from systems import free_port, is_gone, wait_until
+from systems import folder_of, free_port, is_gone, wait_until
 
 from knee.check import check
 from knee.data.outputs import SearchFolder, outputs_of

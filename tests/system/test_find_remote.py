@@ -21,9 +21,9 @@ from urllib.request import urlopen
 import psutil
 import pytest
 from bench.postgresql import USER, Cluster
+from command_line import knee
 from databases import Database
-from searches import folder_of, knee
-from systems import Running, Systems, converse, free_port, wait_until
+from systems import Running, Systems, converse, folder_of, free_port, wait_until
 
 from knee.check import check
 from knee.check.stations import stations_of

@@ -314,9 +314,17 @@ def elsewhere(dataset: Dataset, tier: str) -> Dataset:
     for name in ("windows", "stations", "summaries"):
         setattr(dataset, name, getattr(dataset, name).filter(pl.col("role") != tier))
     dataset.probes = dataset.probes.filter(~pl.col("target").str.starts_with(tier))
-    system = dataset.spec.base.system
-    there = getattr(system, tier).model_copy(update={"address": ("192.0.2.1:11211",)})
-    base = dataset.spec.base.model_copy(update={"system": system.model_copy(update={tier: there})})
+    return configured(dataset, {f"{tier}.address": ("192.0.2.1:11211",)})
+
+
+def configured(dataset: Dataset, settings: Mapping[str, object]) -> Dataset:
+    """The dataset as it would be with other settings, by their names in the file."""
+    base = dataset.spec.base
+    for name, value in settings.items():
+        part, _, field = name.partition(".")
+        owner = base if part == "workload" else base.system
+        changed = {part: getattr(owner, part).model_copy(update={field: value}) if field else value}
+        base = base.model_copy(update=changed if owner is base else {"system": base.system.model_copy(update=changed)})
     dataset.spec = dataset.spec.model_copy(update={"base": base})
     return dataset
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import typer
 from json_schema import ANSWERS, answered
@@ -33,22 +32,12 @@ FACTORIAL = str(DATA / "seed002_table2.csv")
 CLIENTS = (2, 4, 8, 16, 32, 64)
 SYSTEM = System(slots=8, think_ms=2.0)
 
-Knee = Callable[..., Any]
 
-
-@pytest.fixture
-def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Knee:
+def knee(command: str, *arguments: str, code: int = 0) -> Any:
     """The answer of a command with `--json`, which keeps the schema."""
-
-    def run(command: str, *arguments: str, code: int = 0) -> Any:
-        monkeypatch.setattr(sys, "argv", ["knee", command, "--json", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            commands.main()
-        printed = capsys.readouterr()
-        assert int(ended.value.code or 0) == code, printed.err
-        return answered(command, printed.out)
-
-    return run
+    done = command_line.knee(command, "--json", *arguments)
+    assert done.returncode == code, done.stderr
+    return answered(command, done.stdout)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +63,7 @@ def test_every_command_with_json_has_a_schema() -> None:
     assert with_json == set(form.ANSWERS) == set(named) - {"init", "schema"}
 
 
-def test_diagnosis_of_a_run_has_its_knee_and_thresholds(knee: Knee, folder: str) -> None:
+def test_diagnosis_of_a_run_has_its_knee_and_thresholds(folder: str) -> None:
     answer = knee("diagnose", folder)
     (configuration,) = answer["configurations"]
     assert configuration["knee"]["clients"]["low"] < SYSTEM.knee < configuration["knee"]["clients"]["high"]
@@ -89,23 +78,23 @@ def test_diagnosis_of_a_run_has_its_knee_and_thresholds(knee: Knee, folder: str)
     assert answer["run"] is None and answer["report"] is None
 
 
-def test_diagnosis_of_tables_keeps_the_schema(knee: Knee) -> None:
+def test_diagnosis_of_tables_keeps_the_schema() -> None:
     for table in ("seed001_section6.csv", "seed000_table15.csv", "seed000_table27.csv", "seed001_bottleneck.csv"):
         assert knee("diagnose", str(DATA / table))["configurations"]
 
 
-def test_report_has_its_page(knee: Knee, folder: str) -> None:
+def test_report_has_its_page(folder: str) -> None:
     assert Path(knee("report", folder)["report"]).is_file()
 
 
-def test_laws_have_every_check(knee: Knee, folder: str) -> None:
+def test_laws_have_every_check(folder: str) -> None:
     answer = knee("laws", folder)
     assert not answer["violated"] and len(answer["checks"]) > 20 and answer["text"]
     assert answer["demands"][0]["bottleneck"].endswith("worker slots")
     assert knee("laws", TABLE)["checks"]
 
 
-def test_factorial_ranks_terms_and_audits_effects(knee: Knee) -> None:
+def test_factorial_ranks_terms_and_audits_effects() -> None:
     answer = knee("factorial", FACTORIAL)
     shares = [term["share"] for term in answer["responses"][0]["terms"]]
     assert shares == sorted(shares, reverse=True) and shares[0] > 0
@@ -113,7 +102,7 @@ def test_factorial_ranks_terms_and_audits_effects(knee: Knee) -> None:
     assert answer["responses"] == [] and answer["audits"][0]["effects"]
 
 
-def test_prediction_of_a_table_has_its_model(knee: Knee) -> None:
+def test_prediction_of_a_table_has_its_model() -> None:
     answer = knee("predict", TABLE, "--set", "clients=300", "--simulate", "--rounds", "1000", "--replications", "2")
     (prediction,) = answer["predictions"]
     assert prediction["clients"] == 300 and prediction["model"] == answer["models"][0]["name"]
@@ -121,7 +110,7 @@ def test_prediction_of_a_table_has_its_model(knee: Knee) -> None:
     assert knee("predict", TABLE)["predictions"] == []
 
 
-def test_prediction_of_a_run_has_limits_and_sought_settings(knee: Knee, folder: str) -> None:
+def test_prediction_of_a_run_has_limits_and_sought_settings(folder: str) -> None:
     answer = knee("predict", folder, "--set", "workers=[4,8]", "--set", "clients=64", "--slo", "throughput > 5000")
     four, eight = answer["predictions"]
     assert four["settings"] == {"workers": 4, "clients": 64} and four["model"] == "layered network"
@@ -133,7 +122,7 @@ def test_prediction_of_a_run_has_limits_and_sought_settings(knee: Knee, folder: 
     assert 4 < sought["value"] <= 8 and sought["prediction"]["goal"]["likely"]
 
 
-def test_comparison_of_tables_keeps_the_schema(knee: Knee, folder: str, tmp_path: Path) -> None:
+def test_comparison_of_tables_keeps_the_schema(folder: str, tmp_path: Path) -> None:
     (pair,) = knee("compare", folder, folder)
     assert pair["obstacle"] == "equal measurements"
     slower = tmp_path / "slower.csv"
@@ -145,7 +134,7 @@ def test_comparison_of_tables_keeps_the_schema(knee: Knee, folder: str, tmp_path
     assert pair["gates"][0]["state"] == "fails" and pair["only"][0] == [{"clients": 9}]
 
 
-def test_check_of_every_recorded_result_keeps_the_schema(knee: Knee) -> None:
+def test_check_of_every_recorded_result_keeps_the_schema() -> None:
     foreign = DATA / "foreign"
     assert knee("check", str(foreign / "levels"))["knees"]
     files = [path for path in sorted(foreign.iterdir()) if path.is_file() and path.suffix != ".md"]

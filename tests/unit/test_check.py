@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import random
 import re
-import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command_line import knee
 
 from knee.answers import check as answers
 from knee.answers import form
 from knee.check import Findings, check, checks_of, render_text, table
 from knee.check.rules import INVENTED, Finding, findings_of
-from knee.cli import commands as cli
 from knee.data.foreign import Result, http, read
 from knee.errors import MeasurementsError
 
@@ -519,23 +517,8 @@ def test_result_without_answers_or_digits_is_not_judged(result: Result, kind: st
     assert kinds(result)[kind].state in ("wrong", "unknown")
 
 
-@pytest.fixture
-def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["knee", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return run
-
-
-Knee = Callable[..., tuple[int, str, str]]
-
-
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"\xff\xfe\x00", b"{}", b"a,b\n1,2\n"])
-def test_foreign_file_ends_with_one_line_and_exit_code_2(content: bytes, knee: Knee, tmp_path: Path) -> None:
+def test_foreign_file_ends_with_one_line_and_exit_code_2(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "other.txt"
     file.write_bytes(content)
     code, said, why = knee("check", str(file))
@@ -543,7 +526,7 @@ def test_foreign_file_ends_with_one_line_and_exit_code_2(content: bytes, knee: K
     assert why.count("\n") == 1 and f"knee: {file}: " in why
 
 
-def test_command_prints_guesses_and_writes_a_table(knee: Knee, tmp_path: Path) -> None:
+def test_command_prints_guesses_and_writes_a_table(tmp_path: Path) -> None:
     file = tmp_path / "hey-c16.txt"
     file.write_text((RECORDED / "hey.txt").read_text())
     code, said, why = knee("check", str(file), "--csv", str(tmp_path / "t.csv"))

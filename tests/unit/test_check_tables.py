@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
+from command_line import knee
 
 from knee.check import Findings, check, checks_of, table
-from knee.cli import commands as cli
 from knee.data.foreign import Result, read
 from knee.data.foreign.aliases import meaning_of
 from knee.errors import MeasurementsError
@@ -206,18 +204,6 @@ def test_map_takes_either_order_and_any_known_name(tmp_path: Path) -> None:
         assert (result.clients, result.throughput, result.response_ms) == (16, 1000.0, 16.0)
 
 
-@pytest.fixture
-def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["knee", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        said = capsys.readouterr()
-        return int(ended.value.code or 0), said.out, said.err
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("name", "text", "options", "says"),
     [
@@ -242,7 +228,7 @@ def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     ],
 )
 def test_mistake_ends_with_one_line_and_exit_code_2(
-    name: str, text: str, options: list[str], says: str, knee: Callable[..., tuple[int, str, str]], tmp_path: Path
+    name: str, text: str, options: list[str], says: str, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(text)
     if "--from" in options:
@@ -267,9 +253,7 @@ def test_damaged_parquet_is_read_or_refused_by_its_name(tmp_path: Path) -> None:
             assert "t.parquet" in str(error)
 
 
-def test_csv_of_a_table_has_the_columns_of_other_commands(
-    knee: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_csv_of_a_table_has_the_columns_of_other_commands(tmp_path: Path) -> None:
     path = write(tmp_path / "t.parquet", rows(latency=1e3))
     code, _, why = knee("check", str(path), "--csv", str(tmp_path / "out.csv"))
     assert code == 0 and "latency: no unit, read in s by N = X · R" in why

@@ -6,15 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from command_line import knee
 from tests.browser import unmarked
 
 from knee import spec
-from knee.cli import commands as cli
 from knee.data import Outcome, RunFolder
 from knee.spec.design import runs
 
@@ -22,36 +20,6 @@ pytestmark = pytest.mark.usefixtures("scriptless")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICKSTART = str(REPOSITORY / "experiments" / "quickstart.toml")
-
-
-@dataclass(frozen=True)
-class Done:
-    """The result of a command."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Knee = Callable[..., Done]
-
-
-@pytest.fixture
-def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Knee:
-    """Runs the command line in this process, which has loaded it already."""
-
-    def run(*arguments: str, cwd: Path | None = None, **environment: str) -> Done:
-        with monkeypatch.context() as patch:
-            patch.setattr(sys, "argv", ["knee", *arguments])
-            for name, value in environment.items():
-                patch.setenv(name, value)
-            if cwd is not None:
-                patch.chdir(cwd)
-            with pytest.raises(SystemExit) as ended:
-                cli.main()
-        return Done(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
 
 
 @pytest.mark.parametrize(
@@ -79,7 +47,7 @@ def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         (["run", "2025-01-02T14:13:08.toml"], "2025-01-02T14:13:08.toml: cannot be read: No such file or directory"),
     ],
 )
-def test_bad_input_exits_with_2_and_a_line(knee: Knee, arguments: list[str], says: str, tmp_path: Path) -> None:
+def test_bad_input_exits_with_2_and_a_line(arguments: list[str], says: str, tmp_path: Path) -> None:
     done = knee(*arguments, KNEE_BIN_DIR=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
@@ -94,7 +62,7 @@ SECRET = "kept2themselves"
 @pytest.mark.parametrize(
     "setting", [f"store.address=me:{SECRET}@h:5432", f"store.password={SECRET}", f"postgresql://me:{SECRET}@h/db?a=1"]
 )
-def test_no_message_repeats_an_address(knee: Knee, setting: str) -> None:
+def test_no_message_repeats_an_address(setting: str) -> None:
     done = knee("run", QUICKSTART, "--set", setting)
     assert done.returncode == 2 and done.stderr
     assert SECRET not in done.stdout + done.stderr
@@ -110,7 +78,7 @@ def test_no_message_repeats_an_address(knee: Knee, setting: str) -> None:
         (["run", "--rseume"], "No such option: --rseume"),
     ],
 )
-def test_a_wrong_command_line_is_reported(knee: Knee, arguments: list[str], says: str) -> None:
+def test_a_wrong_command_line_is_reported(arguments: list[str], says: str) -> None:
     done = knee(*arguments, COLUMNS="400")
     assert done.returncode == 2 and says in done.stderr
 
@@ -127,13 +95,13 @@ def test_a_wrong_command_line_is_reported(knee: Knee, arguments: list[str], says
         (["workers=[9,10]", "--seek", "clients", "--slo", "p99 < 5 ms"], "expected one value, not a list"),
     ],
 )
-def test_a_senseless_simulation_is_refused_at_once(knee: Knee, arguments: list[str], says: str) -> None:
+def test_a_senseless_simulation_is_refused_at_once(arguments: list[str], says: str) -> None:
     done = knee("predict", "/nowhere", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr and len(done.stderr.splitlines()) == 1
 
 
-def test_a_plan_is_predicted_and_simulated(knee: Knee) -> None:
+def test_a_plan_is_predicted_and_simulated() -> None:
     """Seed 000, table 15."""
     table = str(DATA / "seed000_table15.csv")
     options = ["--simulate", "--places", "50", "--service", "lognormal:2", "--rounds", "5000", "--seed", "3"]
@@ -146,7 +114,7 @@ def test_a_plan_is_predicted_and_simulated(knee: Knee) -> None:
     assert "rounds refused" in done.stdout and "seed 3" in done.stdout
 
 
-def test_an_interrupted_prediction_exits_with_130_and_a_line(knee: Knee, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_prediction_exits_with_130_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -155,14 +123,14 @@ def test_an_interrupted_prediction_exits_with_130_and_a_line(knee: Knee, monkeyp
     assert (done.returncode, done.stderr.splitlines()[-1]) == (130, "knee: interrupted")
 
 
-def test_factorial_explains_a_csv(knee: Knee) -> None:
+def test_factorial_explains_a_csv() -> None:
     """Seed 000, table 27."""
     done = knee("factorial", str(DATA / "seed000_table27.csv"))
     assert done.returncode == 0, done.stderr
     assert "Largest effect on throughput: workers." in done.stdout
 
 
-def test_factorial_explains_any_column_by_named_factors(knee: Knee, tmp_path: Path) -> None:
+def test_factorial_explains_any_column_by_named_factors(tmp_path: Path) -> None:
     plain = tmp_path / "plain.csv"
     rows = [f"{t},{c},{s},{-3 + 8 * t + 2 * c + 0.5 * s}" for t in (1, 2) for c in (0, 1) for s in (1, 2)]
     plain.write_text("\n".join(["threads,cache,servers_db,y", *rows]))
@@ -177,7 +145,7 @@ def test_factorial_explains_any_column_by_named_factors(knee: Knee, tmp_path: Pa
     assert "column id: cannot tell whether it is a factor or a response" in done.stderr
 
 
-def test_factorial_reads_only_the_columns_that_it_needs(knee: Knee, tmp_path: Path) -> None:
+def test_factorial_reads_only_the_columns_that_it_needs(tmp_path: Path) -> None:
     plain = tmp_path / "plain.csv"
     rows = [f"{t},{c},,many,{2 * t + c + r / 10},{t * c + r}" for t in (1, 2) for c in (0, 1) for r in (1, 2)]
     plain.write_text("\n".join(["threads,cache,comment,clients,y,z", *rows]))
@@ -189,7 +157,7 @@ def test_factorial_reads_only_the_columns_that_it_needs(knee: Knee, tmp_path: Pa
 
 
 @pytest.mark.parametrize(("option", "name"), [("--response", "yy"), ("--factors", "thread")])
-def test_factorial_suggests_the_column_for_an_unknown_one(knee: Knee, option: str, name: str, tmp_path: Path) -> None:
+def test_factorial_suggests_the_column_for_an_unknown_one(option: str, name: str, tmp_path: Path) -> None:
     plain = tmp_path / "plain.csv"
     plain.write_text("threads,y\n1,1\n2,2\n")
     done = knee("factorial", str(plain), "--response", "y", option, name)
@@ -197,7 +165,7 @@ def test_factorial_suggests_the_column_for_an_unknown_one(knee: Knee, option: st
     assert f"no column {name}: did you mean {'y' if name == 'yy' else 'threads'}?" in done.stderr
 
 
-def test_factorial_audits_published_effects_per_response(knee: Knee) -> None:
+def test_factorial_audits_published_effects_per_response() -> None:
     """Seed 002, table 2: one throughput is misprinted, the response times are sound."""
     effects = DATA / "seed002_table2_effects.csv"
     done = knee("factorial", str(DATA / "seed002_table2.csv"), "--effects", str(effects))
@@ -209,7 +177,7 @@ def test_factorial_audits_published_effects_per_response(knee: Knee) -> None:
 @pytest.mark.parametrize(
     ("more", "says"), [((), "All 7 published effects follow"), (("--resolution", "0.01"), "5 of 7 published effects")]
 )
-def test_effects_of_rounded_means_are_audited_at_their_resolution(knee: Knee, more: tuple[str, ...], says: str) -> None:
+def test_effects_of_rounded_means_are_audited_at_their_resolution(more: tuple[str, ...], says: str) -> None:
     """Seed 000, tables 27 and 28: the means are printed to 0.1, the errors about them to 0.01."""
     effects = str(DATA / "seed000_table28_effects.csv")
     done = knee("factorial", str(DATA / "seed000_table27.csv"), "--effects", effects, *more)
@@ -217,14 +185,14 @@ def test_effects_of_rounded_means_are_audited_at_their_resolution(knee: Knee, mo
     assert f"throughput: {says}" in done.stdout
 
 
-def test_missing_programs_are_reported_at_once(knee: Knee, tmp_path: Path) -> None:
+def test_missing_programs_are_reported_at_once(tmp_path: Path) -> None:
     done = knee("run", QUICKSTART, "--runs-dir", str(tmp_path / "runs"), KNEE_BIN_DIR=str(tmp_path))
     assert done.returncode == 2
     assert "knee-load is not installed" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
-def test_every_problem_of_a_file_is_on_a_line_of_its_own(knee: Knee, tmp_path: Path) -> None:
+def test_every_problem_of_a_file_is_on_a_line_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "bad.toml"
     file.write_text('[experiment]\nname = "a b"\n[system]\nload = { hsts = 1 }\nstore = {}\n')
     done = knee("run", str(file), KNEE_BIN_DIR=str(tmp_path))
@@ -274,7 +242,7 @@ def test_version_and_help_import_nothing_heavy(option: str, printed: str) -> Non
     assert not HEAVY & set(done.stdout.splitlines()[-1].split())
 
 
-def test_an_installed_experiment_is_found_by_name(knee: Knee, tmp_path: Path) -> None:
+def test_an_installed_experiment_is_found_by_name(tmp_path: Path) -> None:
     done = knee("run", "quickstart", cwd=tmp_path, KNEE_BIN_DIR=str(tmp_path))
     assert "knee-load is not installed" in done.stderr
     (tmp_path / "quickstart").write_text("[experiment")
@@ -283,7 +251,7 @@ def test_an_installed_experiment_is_found_by_name(knee: Knee, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("command", ["diagnose", "report"])
-def test_a_csv_stands_for_a_run(knee: Knee, command: str, tmp_path: Path) -> None:
+def test_a_csv_stands_for_a_run(command: str, tmp_path: Path) -> None:
     """Jain (1991), example 18.1, whose response needs a --map."""
     csv = str(DATA / "jain_example_18_1.csv")
     unmapped = knee(command, csv, cwd=tmp_path)
@@ -296,7 +264,7 @@ def test_a_csv_stands_for_a_run(knee: Knee, command: str, tmp_path: Path) -> Non
     assert "Cannot look for a knee without the number of clients" in said
 
 
-def test_flags_declare_the_kinds_of_stations(knee: Knee, tmp_path: Path) -> None:
+def test_flags_declare_the_kinds_of_stations(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     rows = [
         f"{n},{r},{min(n, 8) * 100 + r},{max(n, 8) * 10},{min(n, 8) / 8}" for n in (1, 4, 16, 64) for r in (1, 2, 3)
@@ -314,7 +282,7 @@ def test_flags_declare_the_kinds_of_stations(knee: Knee, tmp_path: Path) -> None
     assert "--generator: declares a station of a CSV" in knee("diagnose", str(folder), "--generator", "load").stderr
 
 
-def test_a_report_replaces_only_a_report(knee: Knee, tmp_path: Path) -> None:
+def test_a_report_replaces_only_a_report(tmp_path: Path) -> None:
     csv = str(DATA / "seed001_figure4.csv")
     page = tmp_path / "seed001_figure4.html"
     for _ in range(2):
@@ -339,9 +307,7 @@ def test_a_report_replaces_only_a_report(knee: Knee, tmp_path: Path) -> None:
         ("effect,throughput\nA,1\n", ["--response", "throughput"], "every response of that file"),
     ],
 )
-def test_an_impossible_audit_is_refused(
-    knee: Knee, effects: str, options: list[str], says: str, tmp_path: Path
-) -> None:
+def test_an_impossible_audit_is_refused(effects: str, options: list[str], says: str, tmp_path: Path) -> None:
     published = tmp_path / "effects.csv"
     published.write_text(effects)
     done = knee("factorial", str(DATA / "seed001_figure4.csv"), "--effects", str(published), *options)
@@ -349,20 +315,20 @@ def test_an_impossible_audit_is_refused(
     assert says in done.stderr
 
 
-def test_a_run_folder_has_no_columns_to_rename(knee: Knee, tmp_path: Path) -> None:
+def test_a_run_folder_has_no_columns_to_rename(tmp_path: Path) -> None:
     for command in ("laws", "factorial", "diagnose"):
         done = knee(command, str(tmp_path), "--map", "tps=throughput")
         assert done.returncode == 2
         assert "--map: renames columns of a CSV" in done.stderr
 
 
-def test_a_table_of_stations_alone_has_no_response_to_explain(knee: Knee) -> None:
+def test_a_table_of_stations_alone_has_no_response_to_explain() -> None:
     done = knee("factorial", str(DATA / "seed001_bottleneck.csv"))
     assert done.returncode == 2
     assert "no response to analyse" in done.stderr
 
 
-def test_an_unknown_response_lists_the_files_own_columns(knee: Knee) -> None:
+def test_an_unknown_response_lists_the_files_own_columns() -> None:
     done = knee("factorial", str(DATA / "seed001_figure4.csv"), "--response", "latency")
     assert done.returncode == 2
     (line,) = (line for line in done.stderr.splitlines() if "no column latency" in line)
@@ -370,7 +336,7 @@ def test_an_unknown_response_lists_the_files_own_columns(knee: Knee) -> None:
 
 
 @pytest.mark.parametrize(("column", "says"), [("servers", "expected clients"), ("clients", "no factor varied")])
-def test_a_constant_column_is_no_factor(knee: Knee, column: str, says: str, tmp_path: Path) -> None:
+def test_a_constant_column_is_no_factor(column: str, says: str, tmp_path: Path) -> None:
     csv = tmp_path / "rows.csv"
     rows = "2,4,10\n2,8,20\n" if column == "servers" else "2,4,10\n2,4,20\n"
     csv.write_text(f"servers,clients,throughput\n{rows}")
@@ -379,7 +345,7 @@ def test_a_constant_column_is_no_factor(knee: Knee, column: str, says: str, tmp_
     assert f"knee: servers was 2 throughout, so it is not a factor: {says}" in done.stderr
 
 
-def test_a_page_needs_its_directory(knee: Knee, tmp_path: Path) -> None:
+def test_a_page_needs_its_directory(tmp_path: Path) -> None:
     done = knee("report", str(DATA / "seed001_figure4.csv"), "--out", str(tmp_path / "absent" / "page.html"))
     assert done.returncode == 1
     assert "make its directory first" in done.stderr
@@ -409,7 +375,7 @@ def without_a_complete_run(folder: Path, *outcomes: Outcome) -> Path:
 
 
 @pytest.mark.parametrize("command", [["laws"], ["factorial"], ["predict", "--set", "load.clients=9"]])
-def test_a_folder_without_a_complete_run_is_refused(knee: Knee, tmp_path: Path, command: list[str]) -> None:
+def test_a_folder_without_a_complete_run_is_refused(tmp_path: Path, command: list[str]) -> None:
     path = without_a_complete_run(tmp_path, Outcome("failed", "store-0 ended"), Outcome("failed", "it was late"))
     done = knee(command[0], str(path), *command[1:])
     assert (done.returncode, done.stdout) == (2, "")
@@ -417,13 +383,13 @@ def test_a_folder_without_a_complete_run_is_refused(knee: Knee, tmp_path: Path, 
     assert done.stderr == f"knee: {path}: no run is complete: the first failed: store-0 ended; {resume}\n"
 
 
-def test_a_failed_run_is_reported_before_an_interrupted_one(knee: Knee, tmp_path: Path) -> None:
+def test_a_failed_run_is_reported_before_an_interrupted_one(tmp_path: Path) -> None:
     path = without_a_complete_run(tmp_path, Outcome("interrupted", "interrupted"), Outcome("failed", "it was late"))
     done = knee("laws", str(path))
     assert f"no run is complete: one failed: it was late; `knee run --resume {path}`" in done.stderr
 
 
-def test_a_folder_without_a_complete_run_has_a_report(knee: Knee, tmp_path: Path) -> None:
+def test_a_folder_without_a_complete_run_has_a_report(tmp_path: Path) -> None:
     path = without_a_complete_run(tmp_path, Outcome("interrupted", "interrupted"))
     for command in ("diagnose", "report"):
         done = knee(command, str(path))
@@ -435,7 +401,7 @@ def test_a_folder_without_a_complete_run_has_a_report(knee: Knee, tmp_path: Path
     assert done.returncode == 2 and "no run is complete: no run has ended" in done.stderr
 
 
-def test_init_writes_a_file_once_and_runs_need_no_change(knee: Knee, tmp_path: Path) -> None:
+def test_init_writes_a_file_once_and_runs_need_no_change(tmp_path: Path) -> None:
     arguments = ["init", "new.toml", "--kind", "cache", "--clients", "2,4", "--workers", "1", "--seconds", "3"]
     done = knee(*arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "new.toml: measure it with `knee run new.toml`\n")
@@ -459,7 +425,7 @@ def test_init_writes_a_file_once_and_runs_need_no_change(knee: Knee, tmp_path: P
         (["absent/new.toml", "--kind", "kv"], "absent/new.toml: cannot be written: No such file or directory"),
     ],
 )
-def test_init_refuses_wrong_flags(knee: Knee, tmp_path: Path, arguments: list[str], says: str) -> None:
+def test_init_refuses_wrong_flags(tmp_path: Path, arguments: list[str], says: str) -> None:
     done = knee("init", *arguments, cwd=tmp_path)
     assert done.returncode in (1, 2) and done.stderr.startswith(f"knee: {says}"), done.stderr
     assert not list(tmp_path.iterdir())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +12,11 @@ import numpy as np
 import polars as pl
 import pytest
 from bench.compare_power import DESIGNS, NOISES, pair
+from command_line import knee
 from synthetic import CLIENTS, System, open_loop, synthetic_dataset
 
 from knee.answers import compare as answers
 from knee.answers import form
-from knee.cli import commands as cli
 from knee.compare import Gate, Pair, Side, compare, render_markdown, render_text, side_of, sides_between
 from knee.compare.ratios import Ratio, holm, ratio_of, repetitions_for
 from knee.compare.text import _cell, power, verdict
@@ -165,9 +164,9 @@ def test_markdown_escapes_its_own_marks() -> None:
     assert "| kind = a\\|&lt;b>, clients = 8 |" in text and "* throughput &lt; -5%: passes" in text
 
 
-def test_command_with_two_forms_is_refused(knee: Run, tmp_path: Path) -> None:
+def test_command_with_two_forms_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv")
-    assert knee(path, path, "--json", "--markdown")[0] == 2
+    assert knee("compare", path, path, "--json", "--markdown").returncode == 2
 
 
 def test_one_repetition_asks_for_three() -> None:
@@ -407,33 +406,18 @@ def write(path: Path, faster: float = 1.0, repetitions: int = 3) -> str:
     return str(path)
 
 
-Run = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def knee(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["knee", "compare", *arguments])
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out or err
-
-    return run
-
-
-def test_command_compares_each_with_the_first_and_fails_by_the_gate(knee: Run, tmp_path: Path) -> None:
+def test_command_compares_each_with_the_first_and_fails_by_the_gate(tmp_path: Path) -> None:
     a, b, c = (write(tmp_path / f"{name}.csv", faster) for name, faster in (("a", 1), ("b", 1.2), ("c", 0.7)))
-    code, text = knee(a, b, c, "--fail-if", "throughput < -5%")
+    code, text, _ = knee("compare", a, b, c, "--fail-if", "throughput < -5%")
     assert code == 3
     assert text.count(f"A         {a}\n") == 2
     assert "throughput < -5%: passes" in text and "throughput < -5%: fails" in text
-    assert knee(a, b, "--fail-if", "throughput < -5%")[0] == 0
+    assert knee("compare", a, b, "--fail-if", "throughput < -5%").returncode == 0
 
 
-def test_command_with_one_path_needs_a_factor(knee: Run, tmp_path: Path) -> None:
-    code, text = knee(write(tmp_path / "a.csv"))
-    assert (code, text) == (2, "knee: expected two run folders or tables, or one with --between FACTOR\n")
+def test_command_with_one_path_needs_a_factor(tmp_path: Path) -> None:
+    code, _, why = knee("compare", write(tmp_path / "a.csv"))
+    assert (code, why) == (2, "knee: expected two run folders or tables, or one with --between FACTOR\n")
 
 
 def answered(found: list[Pair]) -> Any:

@@ -8,7 +8,17 @@ from functools import cache
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import CLIENTS, System, closed_system, elsewhere, open_loop, pooled, repairman, synthetic_dataset
+from synthetic import (
+    CLIENTS,
+    System,
+    closed_system,
+    configured,
+    elsewhere,
+    open_loop,
+    pooled,
+    repairman,
+    synthetic_dataset,
+)
 
 from knee.data import Dataset
 from knee.data.csv import parse
@@ -66,18 +76,6 @@ def only(system: System, clients: tuple[int, ...] = CLIENTS) -> Verdict:
 def findings_of(system: System, clients: tuple[int, ...] = CLIENTS) -> Findings:
     """The findings of an unchanged dataset, for tests that only read them."""
     return analyse(synthetic_dataset(system, clients))
-
-
-def with_system(dataset: Dataset, tier: str, **settings: object) -> Dataset:
-    """The dataset as it would be with other settings of a tier."""
-    system = dataset.spec.base.system
-    changed = system.model_copy(update={tier: getattr(system, tier).model_copy(update=settings)})
-    return with_base(dataset, system=changed)
-
-
-def with_base(dataset: Dataset, **parts: object) -> Dataset:
-    dataset.spec = dataset.spec.model_copy(update={"base": dataset.spec.base.model_copy(update=parts)})
-    return dataset
 
 
 def warnings_of(dataset: Dataset) -> list[HealthWarning]:
@@ -405,14 +403,14 @@ def test_saturated_cpu_share_outranks_waiting_connections() -> None:
     for name in ("windows", "stations"):
         setattr(dataset, name, getattr(dataset, name).filter(pl.col("role") != "store"))
     assert only_verdict(dataset).bottleneck.names == ("the middleware's connections",)
-    bottleneck = only_verdict(with_system(dataset, "store", cpus=0.5)).bottleneck
+    bottleneck = only_verdict(configured(dataset, {"store.cpus": 0.5})).bottleneck
     assert bottleneck.names == ("the store's CPU share",)
     assert bottleneck.confidence == "high", bottleneck.doubts
     assert_pool_and_slots_wait(bottleneck)
 
 
 def test_connections_shared_by_requests_are_unmeasured() -> None:
-    evidence = evidence_of_run(with_system(pooled(System(), workers=12), "middleware", combine=16))
+    evidence = evidence_of_run(configured(pooled(System(), workers=12), {"middleware.combine": 16}))
     assert "connections" not in evidence.utilizations["resource"]
     assert any(part.startswith("the use of the connections to the database") for part in evidence.unmeasured)
 
@@ -505,13 +503,11 @@ def test_store_elsewhere_is_named_as_unmeasured() -> None:
 def test_no_store_is_missed_where_middlewares_have_none(kind: str | None, unmeasured: tuple[str, ...]) -> None:
     dataset = elsewhere(synthetic_dataset(System(), (8,)), "store")
     if kind is None:
-        dataset = elsewhere(dataset, "middleware")
-        with_base(dataset, system=dataset.spec.base.system.model_copy(update={"store": None}))
+        configured(elsewhere(dataset, "middleware"), {"store": None})
     else:
         name, *there = kind.split(" ")
-        with_system(dataset, "store", kind=name, **({} if there else {"address": None}))
-    with_base(dataset, workload=dataset.spec.base.workload.model_copy(update={"protocol": "queue"}))
-    assert evidence_of_run(dataset).unmeasured == unmeasured
+        configured(dataset, {"store.kind": name} | ({} if there else {"store.address": None}))
+    assert evidence_of_run(configured(dataset, {"workload.protocol": "queue"})).unmeasured == unmeasured
 
 
 def test_runs_on_middlewares_elsewhere_give_a_warning() -> None:
@@ -528,7 +524,7 @@ def test_runs_on_middlewares_elsewhere_give_a_warning() -> None:
     (said,) = warned(elsewhere(dataset, "middleware"))
     assert said.startswith("Knee cleared nothing between the 6 runs, because another machine runs the middlewares.")
     assert "sends" not in said
-    with_base(dataset, workload=dataset.spec.base.workload.model_copy(update={"backlog": 1000}))
+    configured(dataset, {"workload.backlog": 1000})
     assert "sends another 1000 messages before it starts" in warned(dataset)[0]
 
 
@@ -550,13 +546,13 @@ def test_a_store_that_only_the_probe_sees_is_measured() -> None:
 
 
 def test_links_that_were_not_emulated_are_not_measured() -> None:
-    dataset = with_system(synthetic_dataset(System(), (8,)), "load", link_mbit=100.0)
+    dataset = configured(synthetic_dataset(System(), (8,)), {"load.link_mbit": 100.0})
     assert "the use of the links (link_mbit was not emulated)" in evidence_of_run(dataset).unmeasured
 
 
 def with_full_link(role: str) -> Dataset:
     """A run whose first process of a tier fills its sending link of 100 Mbit/s."""
-    dataset = with_system(synthetic_dataset(System()), role, link_mbit=100.0)
+    dataset = configured(synthetic_dataset(System()), {f"{role}.link_mbit": 100.0})
     dataset.manifest = {**dataset.manifest, "links_emulated": True}
     # Throughput ends at 8,000 requests/s, whose answers fill the link.
     answered = dataset.windows.filter(role="load").group_by("point", "repetition").agg(pl.col("count").sum())

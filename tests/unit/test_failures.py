@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, synthetic_dataset
+from synthetic import System, configured, synthetic_dataset
 from versioned import versioned_dataset
 
 from knee.data import Dataset
@@ -53,11 +53,8 @@ def test_failed_requests_in_response_times_give_a_warning() -> None:
 
 def test_pgbench_times_none_that_failed() -> None:
     dataset = failing(synthetic_dataset(System(), (2, 8)), get=0.5)
-    system = dataset.spec.base.system
-    load = system.load.model_copy(update={"kind": "pgbench"})
-    base = dataset.spec.base.model_copy(update={"system": system.model_copy(update={"load": load})})
-    dataset.spec = dataset.spec.model_copy(update={"base": base})
-    assert "Response times leave out failed requests: pgbench does not time them." in warned(dataset)
+    said = warned(configured(dataset, {"load.kind": "pgbench"}))
+    assert "Response times leave out failed requests: pgbench does not time them." in said
 
 
 def test_of_a_single_operation_there_is_nothing_to_tell_apart() -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 from soak import SOAK
-from synthetic import System, pooled
+from synthetic import System, configured, pooled
 
-from knee.data import Dataset, measurements
+from knee.data import measurements
 from knee.data.observations import observations
 from knee.errors import FitError
 from knee.fit import Scenario, fit_systems, outlooks, render_text, stage_demands
@@ -163,25 +163,15 @@ def test_connection_hold_time_is_a_stage() -> None:
     assert "connections" not in named(8), "as many as slots are the same station"
 
 
-def with_middleware(dataset: Dataset, **settings: int | None) -> Dataset:
-    """The same runs, of middlewares that were set otherwise."""
-    system = dataset.spec.base.system
-    assert system.middleware is not None
-    changed = system.model_copy(update={"middleware": system.middleware.model_copy(update=settings)})
-    found = copy(dataset)
-    found.spec = dataset.spec.model_copy(update={"base": dataset.spec.base.model_copy(update={"system": changed})})
-    return found
-
-
 def test_a_run_tells_its_connections_unless_requests_share_them() -> None:
     dataset = pooled(System(), workers=12)
     assert set(observations(dataset)["connections"]) == {System().slots}
     assert set(observations(dataset)["connections_follow"]) == {False}
     assert curve_of(measurements.of_run(dataset).table).slots[0] == System().slots
-    of_each_worker = with_middleware(dataset, connections=None)
+    of_each_worker = configured(copy(dataset), {"middleware.connections": None})
     assert set(observations(of_each_worker)["connections"]) == {12 * System().middlewares}
     assert set(observations(of_each_worker)["connections_follow"]) == {True}
-    dataset = with_middleware(dataset, combine=16)
+    configured(dataset, {"middleware.combine": 16})
     assert observations(dataset)["connections"].is_null().all()
     assert observations(dataset)["connections_follow"].is_null().all()
     assert curve_of(measurements.of_run(dataset).table).slots[0] == 12 * System().middlewares

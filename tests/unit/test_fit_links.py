@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 import pytest
-from tests.unit.synthetic import System, synthetic_dataset
+from tests.unit.synthetic import System, configured, synthetic_dataset
 from tests.unit.test_layered import TRUE, runs, setup
 
 from knee import fit
@@ -185,9 +185,7 @@ def test_emulated_rates_stay_as_measured_unless_asked() -> None:
 def test_emulated_links_have_the_bytes_of_the_probes() -> None:
     dataset = synthetic_dataset(System(slots=8, think_ms=2.0), (2, 4, 8), seconds=15)
     dataset.manifest = {**dataset.manifest, "links_emulated": True}
-    store = dataset.spec.base.system.store.model_copy(update={"link_mbit": 100.0, "receive_mbit": 400.0})
-    base = dataset.spec.base.model_copy(update={"system": dataset.spec.base.system.model_copy(update={"store": store})})
-    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    configured(dataset, {"store.link_mbit": 100.0, "store.receive_mbit": 400.0})
     is_store = pl.col("target").str.starts_with("store")
     dataset.probes = dataset.probes.with_columns(
         net_rx_bytes=pl.when(is_store).then(300_000), net_tx_bytes=pl.when(is_store).then(6_000_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, synthetic_dataset
+from synthetic import System, configured, synthetic_dataset
 
 from knee.data import Dataset
 from knee.data.csv import parse
@@ -67,9 +67,7 @@ def test_with_pipelining_every_request_in_flight_is_a_customer(table: pl.DataFra
 def test_pipeline_is_observed_in_closed_loops_only() -> None:
     dataset = synthetic_dataset(System(), (8,))
     assert observations(dataset)["pipeline"].to_list() == [1, 1, 1]
-    workload = dataset.spec.base.workload.model_copy(update={"pipeline": 16})
-    base = dataset.spec.base.model_copy(update={"workload": workload})
-    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    configured(dataset, {"workload.pipeline": 16})
     assert observations(dataset)["pipeline"].to_list() == [16, 16, 16]
     dataset.points = dataset.points.with_columns(rate=pl.lit(100.0))
     assert observations(dataset)["pipeline"].to_list() == [None, None, None]
@@ -314,11 +312,7 @@ def test_a_database_of_many_processes_has_its_processors_for_servers(
     if whole:
         dataset.manifest = {**dataset.manifest, "shares_cpus": False}
     dataset.stations = dataset.stations.filter(pl.col("role") != "store")
-    system = dataset.spec.base.system
-    assert system.store is not None
-    store = system.store.model_copy(update={"kind": kind, "cpus": cpus, "threads": 1})
-    base = dataset.spec.base.model_copy(update={"system": system.model_copy(update={"store": store})})
-    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    configured(dataset, {"store.kind": kind, "store.cpus": cpus, "store.threads": 1})
     seen = stations(dataset).filter(pl.col("station") == "store-0's threads")
     assert seen["servers"].unique().to_list() == [servers]
     used = dataset.probes.filter(pl.col("target") == "store-0")["cpu_user_s"].mean()

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.optimize import nnls
-from tests.unit.synthetic import System, synthetic_dataset
+from tests.unit.synthetic import System, configured, synthetic_dataset
 
 from knee import fit
 from knee.data import Dataset
@@ -423,12 +423,7 @@ def test_stores_that_share_requests_are_predicted_only_where_measured() -> None:
 
 @pytest.mark.parametrize(("set_get", "spread"), [("0:1", False), ("1:9", True)])
 def test_writes_go_to_all_stores(folder: Dataset, set_get: str, spread: bool) -> None:
-    base = folder.spec.base
-    changed = copy(folder)
-    changed.spec = folder.spec.model_copy(
-        update={"base": base.model_copy(update={"workload": base.workload.model_copy(update={"set_get": set_get})})}
-    )
-    table = with_demands(changed, observations(folder))
+    table = with_demands(configured(copy(folder), {"workload.set_get": set_get}), observations(folder))
     assert table["spread"].to_list() == [spread] * table.height
 
 

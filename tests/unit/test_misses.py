@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from synthetic import System, synthetic_dataset
+from synthetic import System, configured, synthetic_dataset
 
 from knee.data import Dataset
 from knee.report import clients
@@ -20,10 +20,7 @@ def missing(share: float, **workload: object) -> Dataset:
     dataset = synthetic_dataset(System(), (4, 8), repetitions=2)
     missed = (pl.col("hits") * share * (pl.col("point") == 1) * (pl.col("role") == "load")).round().cast(pl.Int64)
     dataset.windows = dataset.windows.with_columns(misses=missed, hits=pl.col("hits") - missed)
-    base = dataset.spec.base
-    base = base.model_copy(update={"workload": base.workload.model_copy(update=workload)})
-    dataset.spec = dataset.spec.model_copy(update={"base": base})
-    return dataset
+    return configured(dataset, {f"workload.{name}": value for name, value in workload.items()})
 
 
 def test_misses_of_each_view_are_in_the_table() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 import pytest
-from synthetic import System, synthetic_dataset
+from synthetic import System, configured, synthetic_dataset
 from versioned import EXPERIMENT, SECONDS, throughput, versioned_dataset
 
 from knee.data import Dataset
@@ -73,9 +73,7 @@ def test_the_keys_of_a_request_are_those_that_its_point_asks_for() -> None:
 def test_multiget_has_its_number_of_keys() -> None:
     dataset = synthetic_dataset(System(), (2,))
     dataset.windows = dataset.windows.with_columns(pl.col("op").replace("get", "multiget"))
-    workload = dataset.spec.base.workload.model_copy(update={"multiget": 10})
-    base = dataset.spec.base.model_copy(update={"workload": workload})
-    dataset.spec = dataset.spec.model_copy(update={"base": base})
+    configured(dataset, {"workload.multiget": 10})
     found = operations(merged(dataset), observations(dataset), dataset)[0]
     assert (found["multiget"].items, found["set"].items) == (10, 1)
 

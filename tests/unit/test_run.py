@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 
 import pytest
 import typer
+from command_line import knee
 from rich.console import Console
 
 from knee import spec
-from knee.cli import commands as cli
 from knee.cli import measure
 from knee.data import Dataset, Outcome, RunFolder
 from knee.errors import DatasetError, ProcessError, ProgramError, SpecError, StorageError
@@ -111,9 +111,7 @@ def test_psql_is_needed_for_unusual_indexes(programs: Path, monkeypatch: pytest.
         assert ("psql" in found) == expected, override
 
 
-def test_a_missing_program_is_reported_with_its_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_program_is_reported_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("knee-load", "knee-queue", "setpriv", "initdb", "postgres"):
         (tmp_path / name).touch(mode=0o755)
     monkeypatch.setenv("KNEE_BIN_DIR", str(tmp_path))
@@ -132,11 +130,9 @@ def test_a_missing_program_is_reported_with_its_package(
     # The command reports it as well, and begins nothing.
     file = tmp_path / "x.toml"
     file.write_text(DATABASE)
-    monkeypatch.setattr("sys.argv", ["knee", "run", str(file), "--runs-dir", str(tmp_path / "runs")])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 2
-    assert "initdb is not installed; on Debian, install it with `apt-get install postgresql`" in capsys.readouterr().err
+    done = knee("run", str(file), "--runs-dir", str(tmp_path / "runs"))
+    assert done.returncode == 2
+    assert "initdb is not installed; on Debian, install it with `apt-get install postgresql`" in done.stderr
     assert not (tmp_path / "runs").exists()
 
 
