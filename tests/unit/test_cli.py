@@ -395,7 +395,9 @@ def test_a_folder_without_a_complete_run_has_a_report(tmp_path: Path) -> None:
         done = knee(command, str(path))
         assert done.returncode == 0
         assert f"{path}: no run is complete: the first was interrupted; `knee run --resume {path}`" in done.stderr
-    assert "No run is complete: the first was interrupted" in (path / "report.html").read_text()
+    page = (path / "report.html").read_text()
+    assert "No run is complete: the first was interrupted" in page and "nothing to diagnose" in page
+    assert "nothing to diagnose" in knee("diagnose", str(path)).stdout
     none = without_a_complete_run(tmp_path)
     done = knee("laws", str(none))
     assert done.returncode == 2 and "no run is complete: no run has ended" in done.stderr

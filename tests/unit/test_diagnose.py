@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -53,18 +54,41 @@ LEVELS = (2, 4, 8, 16, 24, 32, 48, 64, 96)
 modelless = pytest.mark.usefixtures("modelless")
 
 
-def measured(
-    system: System, clients: tuple[int, ...], *, noise: float, seed: int, repetitions: int = 3
+def observed(rows: Iterable[tuple[int, int, float]], think_ms: float = 0.0) -> pl.DataFrame:
+    """Observations of clients, repetitions and throughputs, without the windows they would come from."""
+    frame = pl.DataFrame(list(rows), schema=["clients", "repetition", "throughput"], orient="row")
+    response_ms = 1000 * pl.col("clients") / pl.col("throughput") - think_ms
+    return frame.with_columns(response_ms=response_ms, think_ms=pl.lit(think_ms))
+
+
+def scattered(
+    throughput: Callable[[int], float],
+    clients: Sequence[int],
+    noise: float = 0.0,
+    seed: int = 0,
+    repetitions: int = 3,
+    think_ms: float = 0.0,
 ) -> pl.DataFrame:
-    """Observations alone, without the windows they would come from."""
+    """Observations of a throughput with normal noise."""
     rng = np.random.default_rng(seed)
-    rows = []
-    for count in clients:
-        for repetition in range(repetitions):
-            throughput = system.solve(count).throughput * (1 + noise * rng.standard_normal())
-            rows.append((count, repetition, throughput, 1000 * count / throughput - system.think_ms, system.think_ms))
-    columns = ["clients", "repetition", "throughput", "response_ms", "think_ms"]
-    return pl.DataFrame(rows, schema=columns, orient="row")
+    runs = [(count, repetition) for count in clients for repetition in range(repetitions)]
+    return observed(
+        ((count, run, throughput(count) * (1 + noise * rng.standard_normal())) for count, run in runs), think_ms
+    )
+
+
+def measured(system: System, clients: Sequence[int], *, noise: float, seed: int, repetitions: int = 3) -> pl.DataFrame:
+    return scattered(lambda count: system.solve(count).throughput, clients, noise, seed, repetitions, system.think_ms)
+
+
+def balanced(*clients: int, noise: float = 0.0, seed: int = 0) -> pl.DataFrame:
+    """Three equal servers of 1 ms without a delay: X(N) = N / (N + 2) requests/ms, and N* = 3."""
+    return scattered(lambda count: 1000 * count / (count + 2), clients, noise, seed)
+
+
+def curve(*levels: tuple[int, float], noise: float = 0.01) -> pl.DataFrame:
+    """Observations of given throughputs at given clients, the repetitions apart by the noise."""
+    return observed((clients, run, x * (1 + (run - 1) * noise)) for clients, x in levels for run in range(3))
 
 
 def only(system: System, clients: tuple[int, ...] = CLIENTS) -> Verdict:
@@ -85,13 +109,6 @@ def warnings_of(dataset: Dataset) -> list[HealthWarning]:
 def only_verdict(dataset: Dataset) -> Verdict:
     (verdict,) = analyse(dataset).verdicts
     return verdict
-
-
-def test_repairman_with_one_server_agrees_with_mm1() -> None:
-    # M/M/1//1: one client alternates between thinking and service, and never waits.
-    assert repairman(1, 1, 2.0, 8.0) == pytest.approx((0.1, 0.0))
-    # M/M/1//2 with equal rates: p = (1, 2, 2) / 5, so X = 4/5 per service time and L_q = 2/5.
-    assert repairman(2, 1, 1.0, 1.0) == pytest.approx((0.8, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -166,14 +183,20 @@ def _covers(knee: Knee, truth: float) -> bool:
     return knee.clients.low <= truth <= knee.clients.high
 
 
-def test_the_knee_lies_between_measured_neighbours() -> None:
-    knee = only(System()).knee
-    assert knee.status == "found"
+def test_full_worker_slots_make_a_knee_between_measured_neighbours() -> None:
+    verdict = only(System())
+    knee, bottleneck = verdict.knee, verdict.bottleneck
+    assert knee.status == bottleneck.status == "found"
     assert knee.between == (16, 24)
     assert knee.level is not None and knee.level.clients == 24
     assert knee.plateau == (24, 48, 96)
     assert knee.confidence == "high"
     assert knee.power_clients in (16, 24)
+    assert bottleneck.names == ("the middleware's worker slots",)
+    assert bottleneck.components[0].name == "queueing in the middleware"
+    assert bottleneck.components[0].share == pytest.approx(1.0, abs=0.02)
+    # The laws name processes, the bottleneck tiers: this is no disagreement.
+    assert "other demand" not in doubts(bottleneck)
 
 
 def test_a_knee_that_was_not_reached_is_a_lower_bound() -> None:
@@ -183,17 +206,6 @@ def test_a_knee_that_was_not_reached_is_a_lower_bound() -> None:
     assert verdict.knee.level is not None and verdict.knee.level.clients == 12
     assert "one level on the plateau" not in [doubt.kind for doubt in verdict.knee.doubts], "it has no plateau"
     assert verdict.bottleneck.status == "cannot tell"
-
-
-def curve(*levels: tuple[int, float], noise: float = 0.01) -> pl.DataFrame:
-    """Observations of given throughputs at given clients, the repetitions apart by the noise, without think time."""
-    rows = [
-        (clients, repetition, throughput * (1 + luck), 1000 * clients / throughput / (1 + luck), 0.0)
-        for clients, throughput in levels
-        for repetition, luck in enumerate((-noise, 0.0, noise))
-    ]
-    columns = ["clients", "repetition", "throughput", "response_ms", "think_ms"]
-    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 def test_one_client_is_no_clients() -> None:
@@ -219,18 +231,6 @@ def test_run_without_an_answer_gives_a_warning() -> None:
 def test_recovering_from_a_dip_is_no_growth() -> None:
     assert find_knee(curve((8, 2000), (16, 4000), (32, 6000), (64, 4000), (128, 6060))).status == "found"
     assert find_knee(curve((8, 2000), (16, 4000), (32, 6000), (64, 4000), (128, 9000))).status == "not reached"
-
-
-def balanced(*clients: int, noise: float = 0.0, seed: int = 0) -> pl.DataFrame:
-    """Three equal servers of 1 ms without a delay: X(N) = N / (N + 2) requests/ms, and N* = 3."""
-    rng = np.random.default_rng(seed)
-    rows = []
-    for count in clients:
-        for repetition in range(3):
-            throughput = 1000 * count / (count + 2) * (1 + noise * rng.standard_normal())
-            rows.append((count, repetition, throughput, 1000 * count / throughput, 0.0))
-    columns = ["clients", "repetition", "throughput", "response_ms", "think_ms"]
-    return pl.DataFrame(rows, schema=columns, orient="row")
 
 
 def test_noise_hardly_ever_makes_an_unreached_knee_found() -> None:
@@ -343,14 +343,6 @@ def test_a_rate_that_was_measured_once_is_not_surely_followed() -> None:
     assert follow[1].doubts == (Doubt("few repetitions", 1),)
 
 
-def test_full_worker_slots_over_idle_store_are_the_bottleneck() -> None:
-    bottleneck = only(System()).bottleneck
-    assert bottleneck.status == "found"
-    assert bottleneck.names == ("the middleware's worker slots",)
-    assert bottleneck.components[0].name == "queueing in the middleware"
-    assert bottleneck.components[0].share == pytest.approx(1.0, abs=0.02)
-
-
 def test_connections_with_waiting_slots_are_the_bottleneck() -> None:
     # 16 connections of 2 ms each, for 24 slots: the slots are full soon after the connections.
     verdict = only_verdict(pooled(System(), workers=12))
@@ -443,6 +435,7 @@ def test_a_knee_of_the_load_generator_is_not_the_systems() -> None:
     assert verdict.knee.clients.estimate == pytest.approx(system.knee, rel=0.03)
     assert verdict.bottleneck.status == "load generator"
     assert verdict.bottleneck.components[0].name == "between client and middleware"
+    assert "other demand" not in doubts(verdict.bottleneck)
 
 
 def test_a_load_generator_that_complains_is_believed() -> None:
@@ -526,14 +519,6 @@ def test_runs_on_middlewares_elsewhere_give_a_warning() -> None:
     assert "sends" not in said
     configured(dataset, {"workload.backlog": 1000})
     assert "sends another 1000 messages before it starts" in warned(dataset)[0]
-
-
-def test_lab_without_own_servers_finds_the_knee() -> None:
-    dataset = elsewhere(elsewhere(synthetic_dataset(System()), "store"), "middleware")
-    verdict = only_verdict(dataset)
-    assert verdict.knee.status == "found"
-    assert verdict.bottleneck.status == "cannot tell"
-    assert any(line.startswith("Not measured: the middlewares (they") for line in words.evidence(verdict.bottleneck))
 
 
 def test_a_store_that_only_the_probe_sees_is_measured() -> None:
@@ -685,16 +670,13 @@ def test_stolen_cpu_gives_a_warning_and_is_no_capacity() -> None:
     assert robbed.to_list() == pytest.approx((before / 0.75).to_list())
 
 
-def test_nothing_near_saturation_is_admitted() -> None:
-    dataset = synthetic_dataset(System())
-    dataset.stations = dataset.stations.with_columns(pl.lit(None, dtype=pl.Float64).alias("workers_busy_s"))
-    verdict = only_verdict(dataset)
-    assert verdict.bottleneck.status == "cannot tell"
-    assert "Busiest" in " ".join(words.evidence(verdict.bottleneck))
-
-
-def test_every_combination_of_the_other_factors_has_a_verdict() -> None:
-    verdicts = analyse(synthetic_dataset(System(), (4, 8, 16, 24, 48), workers=(4, 8))).verdicts
+@modelless
+def test_run_of_two_factors_has_their_effects_and_a_verdict_for_each_level() -> None:
+    findings = analyse(synthetic_dataset(System(), (4, 8, 16, 24, 48), workers=(4, 8)))
+    assert [each.response for each in findings.effects] == ["throughput", "response_ms"]
+    assert findings.unexplained == ()
+    assert "\nFactors     Largest effect on throughput: load.clients." in render_text(findings)
+    verdicts = findings.verdicts
     assert [verdict.label for verdict in verdicts] == ["middleware.workers = 4", "middleware.workers = 8"]
     estimates = [verdict.knee.clients.estimate for verdict in verdicts if verdict.knee.clients]
     assert estimates == pytest.approx([10, 20], rel=0.03)
@@ -702,33 +684,14 @@ def test_every_combination_of_the_other_factors_has_a_verdict() -> None:
 
 @modelless
 def test_the_text_leads_with_the_verdict() -> None:
-    lines = render_text(findings_of(System())).splitlines()
+    findings = findings_of(System())
+    assert (findings.effects, findings.unexplained) == ((), ())
+    assert "Factors" not in render_text(findings)
+    lines = render_text(findings).splitlines()
     assert lines[2].startswith("Knee        The knee is at 20 clients, between the measured 16 and 24 clients.")
     assert any("At 24 clients, the smallest measured number above the knee, throughput is " in line for line in lines)
     assert any(line.startswith("Bottleneck  The bottleneck is the middleware's worker slots") for line in lines)
     assert any(line.startswith("Laws        The interactive law holds within 2%") for line in lines)
-
-
-def test_a_dataset_without_a_finished_run_is_no_error() -> None:
-    dataset = synthetic_dataset(System(), (8, 16))
-    dataset.points = dataset.points.with_columns(status=pl.lit("failed"))
-    assert "nothing to diagnose" in render_text(analyse(dataset))
-
-
-@modelless
-def test_run_of_two_factors_names_the_one_that_matters() -> None:
-    findings = analyse(synthetic_dataset(System(), (4, 16, 48), workers=(4, 8), repetitions=2))
-    assert [findings.response for findings in findings.effects] == ["throughput", "response_ms"]
-    assert findings.unexplained == ()
-    lines = render_text(findings).splitlines()
-    assert any(line.startswith("Factors     Largest effect on throughput: load.clients.") for line in lines)
-
-
-@modelless
-def test_one_factor_is_not_compared() -> None:
-    findings = analyse(synthetic_dataset(System(), (4, 16, 48)))
-    assert (findings.effects, findings.unexplained) == ((), ())
-    assert "Factors" not in render_text(findings)
 
 
 @modelless
@@ -813,15 +776,6 @@ def test_utilisations_without_a_knee_are_not_judged() -> None:
     assert "Busiest at any load: disk 100%" in text
 
 
-def test_clients_that_follow_from_a_factor_are_the_knees_axis() -> None:
-    lines = closed_system().replace("clients,", "clients_per_host,clients,", 1).splitlines()
-    rows = [line.split(",") for line in lines[1:]]
-    csv = "\n".join([lines[0], *(",".join([cache, clients, *([clients, *rest])]) for cache, clients, *rest in rows)])
-    verdicts = analyse(parse(csv, "theirs.csv")).verdicts
-    assert [verdict.label for verdict in verdicts] == ["cache = cold", "cache = warm"]
-    assert {verdict.knee.status for verdict in verdicts} == {"found"}
-
-
 def test_many_combinations_are_cut_with_a_warning() -> None:
     rows = [f"{clients},{setting},{clients},5" for setting in range(VERDICTS_MAX + 3) for clients in (1, 2, 4)]
     findings = analyse(parse("\n".join(["clients,setting,throughput,response_ms", *rows]), "theirs.csv"))
@@ -901,14 +855,6 @@ def test_demands_without_utilisation_name_a_bottleneck() -> None:
     (verdict,) = analyse(parse(text, "theirs.csv")).verdicts
     assert verdict.bottleneck.status == "cannot tell"
     assert any("By service demand, db saturates first" in line for line in words.evidence(verdict.bottleneck))
-
-
-def test_tier_and_its_processes_are_one_bottleneck() -> None:
-    """The laws name processes, the bottleneck tiers: one thing under two names is no disagreement."""
-    for system in (System(), System(load_bound=True, load_cpu_us=100, slots=64)):
-        verdict = only(system)
-        assert verdict.bottleneck.names
-        assert "other demand" not in doubts(verdict.bottleneck)
 
 
 def test_a_law_violated_besides_the_interactive_one_is_no_secret() -> None:

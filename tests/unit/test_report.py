@@ -168,9 +168,7 @@ def kind_of(spec: Any) -> Any:
         return [kind_of(one) for one in spec]
     if not isinstance(spec, dict):
         return spec
-    kind = {
-        name: kind_of(of) for name, of in spec.items() if name not in ("title", "labelExpr", "domain", "axis", "bind")
-    }
+    kind = {name: kind_of(of) for name, of in spec.items() if name not in TEXTS}
     if isinstance(rows := spec.get("values"), list):
         signs = {(name, sign_of(value)) for row in rows if isinstance(row, dict) for name, value in row.items()}
         kind["values"] = sorted(signs)
@@ -358,12 +356,6 @@ def marks(spec: Any, color: str) -> set[str]:
     inner = {kind for layer in spec.get("layer", ()) for kind in marks(layer, color)}
     mark = spec.get("mark", {})
     return inner | ({mark["type"]} if mark.get("color") == color else set())
-
-
-def test_a_dataset_without_a_finished_run_still_gives_a_page() -> None:
-    dataset = synthetic_dataset(System(), (8, 16), repetitions=1)
-    dataset.points = dataset.points.with_columns(status=pl.lit("failed"))
-    assert "nothing to diagnose" in html(analyse(dataset))
 
 
 def test_page_without_own_servers_names_them_as_unmeasured() -> None:
