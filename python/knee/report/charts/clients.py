@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, bars, dots, highest, line
+from knee.report.charts.vega import Axis, Rows, Spec, bars, dots, highest, line, nominal
 
 _LEGEND_CHARACTERS = 44
 """Width of a legend's row on a narrow page, markers included."""
@@ -29,28 +29,13 @@ def against_load(
     colour: Spec = {}
     if series:
         columns = max(1, _LEGEND_CHARACTERS // (5 + max(map(len, choices))))
-        colour["color"] = {
-            "field": "series",
-            "type": "nominal",
-            "title": series,
-            "scale": {"domain": list(choices)},
-            "legend": {"columns": columns, "labelLimit": 400, "titleLimit": 400, "titleOrient": "top"},
-        }
+        legend = {"columns": columns, "labelLimit": 400, "titleLimit": 400, "titleOrient": "top"}
+        colour["color"] = nominal("series", series, scale={"domain": list(choices)}, legend=legend)
     y = {"type": "quantitative", "title": title, "scale": {"domain": [0, 1.05 * _top(values, bounds)]}}
-    as_large: Spec = {
-        "data": {"values": axis.diagonal},
-        "mark": {"type": "line", "strokeDash": [2, 4], "strokeWidth": 2, "clip": True},
-        "encoding": {"y": y | {"field": "value"}, "color": {"value": "@ink"}},
-    }
-    bound: Spec = {
-        "data": {"values": bounds},
-        "mark": {"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.8, "clip": True},
-        "encoding": {"y": y | {"field": "value"}},
-    }
-    keys = [
-        *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
-        *([{"field": "series", "title": series}] if series else []),
-    ]
+    as_large: Spec = {"data": {"values": axis.diagonal}} | line(y, strokeDash=[2, 4], strokeWidth=2, clip=True)
+    as_large["encoding"]["color"] = {"value": "@ink"}
+    bound: Spec = {"data": {"values": bounds}} | line(y, strokeDash=[5, 4], clip=True)
+    keys = [*axis.tips, *([{"field": "series", "title": series}] if series else [])]
     return {
         "height": 210,
         "data": {"values": values},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, bars, choose, choose_point, log_axis
+from knee.report.charts.vega import Axis, Rows, Spec, bars, choose, choose_point, log_axis, nominal, on_log, point
 
 
 def percentile_lines(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
@@ -14,29 +14,17 @@ def percentile_lines(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
     """
     low = min((row["low_ms"] for row in values), default=1) / 1.2
     high = max((row["high_ms"] for row in values), default=10) * 1.2
-    y = {
-        "type": "quantitative",
-        "title": "Response time (ms)",
-        "scale": {"type": "log", "domain": [low, high], "nice": False},
-        "axis": log_axis(low, high),
-    }
-    legend = {"symbolType": "circle"}
-    colour = {"field": "percentile", "type": "nominal", "title": "Percentile", "sort": None, "legend": legend}
-    lines = [{"mark": {"type": "line", "strokeWidth": 1.8}, "encoding": {"y": y | {"field": "value_ms"}}}]
+    y = on_log("Response time (ms)", low, high)
+    colour = nominal("percentile", "Percentile", sort=None, legend={"symbolType": "circle"})
+    at = {"encoding": {"y": y | {"field": "value_ms"}}}
+    lines = [{"mark": {"type": "line", "strokeWidth": 1.8}} | at]
     chart: Spec = {
         "height": 240,
         "data": {"values": values},
         "encoding": {"x": axis.spec, "color": colour},
-        "layer": [
-            *([] if axis.names else lines),
-            bars(y, "low_ms", "high_ms"),
-            {
-                "mark": {"type": "point", "filled": True, "size": 35, "opacity": 1},
-                "encoding": {"y": y | {"field": "value_ms"}},
-            },
-        ],
+        "layer": [*([] if axis.names else lines), bars(y, "low_ms", "high_ms"), {"mark": point(35)} | at],
     }
-    return choose(chart, "series", "Configuration ", choices)
+    return choose(chart, choices)
 
 
 def histogram(values: Rows, points: Sequence[tuple[int, str]], chosen: int, ops: Sequence[str]) -> Spec:
@@ -45,30 +33,25 @@ def histogram(values: Rows, points: Sequence[tuple[int, str]], chosen: int, ops:
     `values`: `point, role, op, low_ms, high_ms, share`.
     """
     roles = {row["role"] for row in values}
-    x = {
-        "field": "low_ms",
-        "type": "quantitative",
-        "title": "Response time (ms)",
-        "scale": {"type": "log", "nice": False},
-        "axis": log_axis(
-            min((row["low_ms"] for row in values), default=1), max((row["high_ms"] for row in values), default=10)
-        ),
-    }
+    domain = [role for role in ("client", "middleware") if role in roles]
+    encoding = bins(values, "Share of requests") | {"color": nominal("role", "Measured at", scale={"domain": domain})}
     chart: Spec = {
         "height": 240,
         "data": {"values": values},
         "mark": {"type": "rect", "opacity": 0.55},
-        "encoding": {
-            "x": x,
-            "x2": {"field": "high_ms"},
-            "y": {"field": "share", "type": "quantitative", "title": "Share of requests", "axis": {"format": "%"}},
-            "y2": {"datum": 0},
-            "color": {
-                "field": "role",
-                "type": "nominal",
-                "title": "Measured at",
-                "scale": {"domain": [role for role in ("client", "middleware") if role in roles]},
-            },
-        },
+        "encoding": encoding,
     }
-    return choose_point(choose(chart, "op", "Operation ", ops), points, chosen)
+    return choose_point(choose(chart, ops, "op", "Operation "), points, chosen)
+
+
+def bins(values: Rows, title: str) -> Spec:
+    """The channels of the rectangles of a histogram on a logarithmic axis. `values`: `low_ms, high_ms, share`."""
+    low = min((row["low_ms"] for row in values), default=1)
+    high = max((row["high_ms"] for row in values), default=10)
+    x = {"type": "quantitative", "title": "Response time (ms)", "scale": {"type": "log", "nice": False}}
+    return {
+        "x": x | {"field": "low_ms", "axis": log_axis(low, high)},
+        "x2": {"field": "high_ms"},
+        "y": {"field": "share", "type": "quantitative", "title": title, "axis": {"format": "%"}},
+        "y2": {"datum": 0},
+    }

@@ -6,9 +6,9 @@ axis, on which lines without interaction are parallel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from knee.report.charts.vega import Rows, Spec, bars, dots, line, log_axis
+from knee.report.charts.vega import Rows, Spec, bars, dots, line, nominal, on_log, point, tip
 
 _BAR = 22
 """Height of a term's row, in pixels."""
@@ -21,6 +21,8 @@ CERTAINTIES = {True: "stands out", False: "may be noise", None: "cannot tell"}
 
 _INK = dict(zip(CERTAINTIES.values(), ("@series", "@muted", "@unsure"), strict=True))
 
+_GRID = {"grid": True, "labelFlush": True}
+
 _KINDS = {"factor": "@series", "interaction": "@accent", "error": "@muted"}
 
 
@@ -30,12 +32,7 @@ def effects(values: Rows, title: str, margins: Sequence[tuple[str, float]], *, r
     `values`: `term, q, low, high, certainty`; `margins`: the text of a margin, and its distance from zero.
     """
     axis: Spec = {"labelExpr": "'× ' + format(exp(datum.value), '.3~r')"} if ratios else {"format": ",~r"}
-    x = {
-        "type": "quantitative",
-        "title": title,
-        "scale": {"padding": 10},
-        "axis": axis | {"grid": True, "tickCount": 6, "labelFlush": True},
-    }
+    x = {"type": "quantitative", "title": title, "scale": {"padding": 10}, "axis": axis | _GRID | {"tickCount": 6}}
     layers: list[Spec] = [
         {
             "data": {"values": [{"at": 0}]},
@@ -51,17 +48,7 @@ def effects(values: Rows, title: str, margins: Sequence[tuple[str, float]], *, r
             for (name, margin), dash in zip(margins, ([6, 3], [2, 3]), strict=False)
         ),
     ]
-    seen = {row["certainty"] for row in values}
-    colour = {
-        "field": "certainty",
-        "type": "nominal",
-        "title": None,
-        "scale": {
-            "domain": [name for name in _INK if name in seen],
-            "range": [_INK[name] for name in _INK if name in seen],
-        },
-    }
-    by_term = {"y": _terms(values), "color": colour}
+    by_term = {"y": _terms(values), "color": _inked("certainty", values, _INK)}
     return {
         "height": {"step": _BAR},
         "layer": [
@@ -74,15 +61,13 @@ def effects(values: Rows, title: str, margins: Sequence[tuple[str, float]], *, r
             },
             {
                 "data": {"values": values},
-                "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
+                "mark": point(55),
                 "encoding": {
                     **by_term,
                     "x": x | {"field": "q"},
                     "tooltip": [
                         {"field": "term"},
-                        {"field": "q", "title": "effect q", "format": ",.4~r"},
-                        {"field": "low", "title": "interval from", "format": ",.4~r"},
-                        {"field": "high", "title": "to", "format": ",.4~r"},
+                        *(tip("q", "effect q"), tip("low", "interval from"), tip("high", "to")),
                         {"field": "certainty", "title": "significance"},
                     ],
                 },
@@ -94,37 +79,31 @@ def effects(values: Rows, title: str, margins: Sequence[tuple[str, float]], *, r
 def variation(values: Rows) -> Spec:
     """The share of the variation that each term explains, in the order given. `values`: `term, share, said, kind`."""
     most = max(row["share"] for row in values)
-    kinds = [kind for kind in _KINDS if any(row["kind"] == kind for row in values)]
     x = {
         "field": "share",
         "type": "quantitative",
         "title": "Share of the variation",
         "scale": {"domain": [0, 1.3 * most]},
-        "axis": {
-            "labelExpr": "datum.value > 1 ? '' : format(datum.value, '~%')",
-            "grid": True,
-            "tickCount": 5,
-            "labelFlush": True,
-        },
-    }
-    colour = {
-        "field": "kind",
-        "type": "nominal",
-        "title": None,
-        "scale": {"domain": kinds, "range": [_KINDS[kind] for kind in kinds]},
+        "axis": {"labelExpr": "datum.value > 1 ? '' : format(datum.value, '~%')", **_GRID, "tickCount": 5},
     }
     return {
         "height": {"step": _BAR},
         "data": {"values": values},
         "encoding": {"x": x, "y": _terms(values)},
         "layer": [
-            {"mark": {"type": "bar"}, "encoding": {"color": colour}},
+            {"mark": {"type": "bar"}, "encoding": {"color": _inked("kind", values, _KINDS)}},
             {
                 "mark": {"type": "text", "align": "left", "dx": 4, "color": "@ink"},
                 "encoding": {"text": {"field": "said"}},
             },
         ],
     }
+
+
+def _inked(field: str, values: Rows, inks: Mapping[str, str]) -> Spec:
+    """The colours of the names that occur."""
+    seen = [name for name in inks if any(row[field] == name for row in values)]
+    return nominal(field, scale={"domain": seen, "range": [inks[name] for name in seen]})
 
 
 def level_means(values: Rows, factor: str, title: str, ends: tuple[float, float], *, log: bool) -> Spec:
@@ -141,12 +120,9 @@ def interaction(values: Rows, factors: tuple[str, str], title: str, ends: tuple[
     """The response against one factor, a line per level of the other. `values`: `level, line, value, low, high`."""
     first, second = factors
     lines = list(dict.fromkeys(row["line"] for row in values))
-    colour = {
-        "field": "line",
-        "type": "nominal" if len(lines) <= _HUES else "ordinal",
-        "title": second,
-        "scale": {"domain": lines},
-    }
+    colour = nominal("line", second, scale={"domain": lines})
+    if len(lines) > _HUES:
+        colour["type"] = "ordinal"
     return {
         "height": 230,
         "data": {"values": values},
@@ -206,19 +182,13 @@ def _residual_points(values: Rows, against: str, y: Spec) -> Spec:
                 "axis": {"format": ",~r", "tickCount": 6},
             },
             "y": y | {"field": "residual"},
-            "tooltip": [{"field": "at", "title": against, "format": ",.4~r"}, {"field": "residual", "format": ",.4~r"}],
+            "tooltip": [tip("at", against), tip("residual")],
         },
     }
 
 
 def _terms(values: Rows) -> Spec:
-    return {
-        "field": "term",
-        "type": "nominal",
-        "title": None,
-        "sort": [row["term"] for row in values],
-        "axis": {"grid": False},
-    }
+    return nominal("term", sort=[row["term"] for row in values], axis={"grid": False})
 
 
 def _levels(factor: str, levels: Sequence[str]) -> Spec:
@@ -233,11 +203,10 @@ def _levels(factor: str, levels: Sequence[str]) -> Spec:
 
 
 def _response(title: str, ends: tuple[float, float], *, log: bool) -> Spec:
-    y: Spec = {"type": "quantitative", "title": title}
     if not log:
-        return y | {"scale": {"domain": list(ends), "zero": False}}
-    axis = log_axis(*ends) | {"format": ",~r"}
-    return y | {"scale": {"type": "log", "domain": list(ends), "nice": False}, "axis": axis}
+        return {"type": "quantitative", "title": title, "scale": {"domain": list(ends), "zero": False}}
+    y = on_log(title, *ends)
+    return y | {"axis": y["axis"] | {"format": ",~r"}}
 
 
 def _line_with_intervals(y: Spec, **ink: str) -> list[Spec]:

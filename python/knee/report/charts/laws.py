@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from knee.report.charts.vega import Rows, Spec, bars, choose, clients_axis, highest, line, log_axis
+from knee.report.charts.vega import Rows, Spec, bars, choose, clients_axis, highest, line, log_axis, nominal, point, tip
 
 
 def law_scatter(values: Rows, unit: str) -> Spec:
@@ -31,14 +31,9 @@ def law_scatter(values: Rows, unit: str) -> Spec:
                 "encoding": {
                     "x": x,
                     "y": y,
-                    "color": {"field": "view", "type": "nominal", "title": "View"},
-                    "shape": {"field": "view", "type": "nominal", "title": "View"},
-                    "tooltip": [
-                        {"field": "clients"},
-                        {"field": "view"},
-                        {"field": "measured", "format": ",.4~r"},
-                        {"field": "predicted", "format": ",.4~r"},
-                    ],
+                    "color": nominal("view", "View"),
+                    "shape": nominal("view", "View"),
+                    "tooltip": [{"field": "clients"}, {"field": "view"}, tip("measured"), tip("predicted")],
                 },
             },
         ],
@@ -53,8 +48,7 @@ def law_residuals(values: Rows, across: str, tolerance: float) -> Spec:
     `values`: `at, residual, low, high, check`.
     """
     y = {"type": "quantitative", "title": "Predicted / measured − 1", "axis": {"format": "+.1%"}}
-    colour = {"color": {"field": "check", "type": "nominal", "title": None, "sort": None}}
-    offset = {"xOffset": {"field": "check", "type": "nominal", "sort": None}}
+    colour, offset = nominal("check", sort=None), {"field": "check", "type": "nominal", "sort": None}
     x: Spec = {"field": "at", "type": "ordinal", "title": across, "axis": {"labelAngle": 0, "labelOverlap": True}}
     if any(isinstance(row["at"], str) for row in values):
         x["sort"] = None
@@ -68,14 +62,8 @@ def law_residuals(values: Rows, across: str, tolerance: float) -> Spec:
             },
             {
                 "data": {"values": values},
-                "encoding": {"x": x} | colour | offset,
-                "layer": [
-                    bars(y),
-                    {
-                        "mark": {"type": "point", "filled": True, "size": 35, "opacity": 1},
-                        "encoding": {"y": y | {"field": "residual"}},
-                    },
-                ],
+                "encoding": {"x": x, "color": colour, "xOffset": offset},
+                "layer": [bars(y), {"mark": point(35), "encoding": {"y": y | {"field": "residual"}}}],
             },
         ],
     }
@@ -88,6 +76,7 @@ def throughput_between_bounds(values: Rows) -> Spec:
     """
     top = 1.05 * max(highest(values), *(row["asymptote"] for row in values))
     y = {"type": "quantitative", "title": "Throughput (requests/s)", "scale": {"domain": [0, top]}}
+    tips = [tip("value", "measured"), tip("at_least", "balanced, at least"), tip("at_most", "balanced, at most")]
     chart: Spec = {
         "height": 240,
         "data": {"values": values},
@@ -104,18 +93,12 @@ def throughput_between_bounds(values: Rows) -> Spec:
             line(y, color="@series"),
             bars(y, color="@series"),
             {
-                "mark": {"type": "point", "filled": True, "color": "@series", "size": 45, "opacity": 1},
+                "mark": point(color="@series"),
                 "encoding": {
                     "y": y | {"field": "value"},
-                    "tooltip": [
-                        {"field": "clients"},
-                        {"field": "value", "title": "measured", "format": ",.4~r"},
-                        {"field": "at_least", "title": "balanced, at least", "format": ",.4~r"},
-                        {"field": "at_most", "title": "balanced, at most", "format": ",.4~r"},
-                        {"field": "asymptote", "title": "at most", "format": ",.4~r"},
-                    ],
+                    "tooltip": [{"field": "clients"}, *tips, tip("asymptote", "at most")],
                 },
             },
         ],
     }
-    return choose(chart, "series", "Configuration ", list(dict.fromkeys(row["series"] for row in values)))
+    return choose(chart, list(dict.fromkeys(row["series"] for row in values)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, bars, dots, line, log_axis
+from knee.report.charts.vega import Axis, Rows, Spec, bars, dots, line, log_axis, nominal
 
 _PALETTE = ["#0072b2", "#d55e00", "#009e73"]
 
@@ -20,25 +20,15 @@ def against_working_set(latencies: Rows, bandwidths: Rows, axis: Axis, caches: S
         "config": {"range": {"category": _PALETTE}, "view": {"stroke": None}},
         "vconcat": [
             _panel(latencies, "Latency of a dependent read (ns)", axis, caches, {}),
-            _panel(
-                bandwidths,
-                "Bandwidth of one thread (GB/s)",
-                axis,
-                caches,
-                {"color": {"field": "access", "type": "nominal", "title": None}},
-            ),
+            _panel(bandwidths, "Bandwidth of one thread (GB/s)", axis, caches, {"color": nominal("access")}),
         ],
     }
 
 
 def _panel(values: Rows, title: str, axis: Axis, caches: Sequence[tuple[str, float]], colour: Spec) -> Spec:
     low, high = min(row["low"] for row in values), max(row["high"] for row in values)
-    y = {
-        "type": "quantitative",
-        "title": title,
-        "scale": {"type": "log", "domain": [low, high]},
-        "axis": log_axis(low, high),
-    }
+    scale = {"type": "log", "domain": [low, high]}
+    y = {"type": "quantitative", "title": title, "scale": scale, "axis": log_axis(low, high)}
     marks: Spec = {
         "data": {"values": [{axis.field: size, "name": name} for name, size in caches]},
         "layer": [

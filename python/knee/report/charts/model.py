@@ -42,4 +42,4 @@ def model_band(curve: Rows, measured: Rows, title: str, counts: Sequence[int]) -
         seen | dots(y, [{"field": "clients", "title": "clients"}], color="@accent", clip=True),
     ]
     chart: Spec = {"height": 240, "encoding": {"x": clients_axis(counts)}, "layer": layers}
-    return choose(chart, "series", "Configuration ", list(dict.fromkeys(row["series"] for row in curve))), top < widest
+    return choose(chart, list(dict.fromkeys(row["series"] for row in curve))), top < widest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Axis, Rows, Spec, choose
+from knee.report.charts.vega import Axis, Rows, Spec, choose, nominal, point, tip
 
 
 def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Sequence[str]) -> Spec:
@@ -13,6 +13,7 @@ def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Seque
     `values`: the axis' field, `value, resource, series`.
     """
     y = {"type": "quantitative", "title": "Utilisation", "axis": {"format": "%"}, "scale": {"domainMin": 0}}
+    lines = {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}}
     chart: Spec = {
         "height": 230,
         "data": {"values": values},
@@ -23,56 +24,32 @@ def utilization_lines(values: Rows, axis: Axis, saturated: float, choices: Seque
                 "encoding": {"y": y | {"field": "at"}},
             },
             {
-                "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1}
-                if axis.names
-                else {"type": "line", "strokeWidth": 1.8, "point": {"size": 40}},
+                "mark": point() if axis.names else lines,
                 "encoding": {
                     "x": axis.spec,
                     "y": y | {"field": "value"},
-                    "color": {
-                        "field": "resource",
-                        "type": "nominal",
-                        "title": None,
-                        "legend": {"columns": 2, "labelLimit": 260},
-                    },
-                    "tooltip": [
-                        {"field": "resource"},
-                        *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
-                        {"field": "value", "title": "utilisation", "format": ".1%"},
-                    ],
+                    "color": nominal("resource", legend={"columns": 2, "labelLimit": 260}),
+                    "tooltip": [{"field": "resource"}, *axis.tips, tip("value", "utilisation", ".1%")],
                 },
             },
         ],
     }
-    return choose(chart, "series", "Configuration ", choices)
+    return choose(chart, choices)
 
 
 def cpu_bars(values: Rows, axis: Axis, choices: Sequence[str]) -> Spec:
     """CPU time by owner, stacked, against the load. `values`: the axis' field, `owner, share, series`."""
+    owners = ["load", "middleware", "store", "links", "knee", "others"]
+    y = {"field": "share", "type": "quantitative", "title": "Share of all cores", "axis": {"format": "%"}}
     chart: Spec = {
         "height": 230,
         "data": {"values": values},
         "mark": {"type": "bar"},
         "encoding": {
             "x": axis.ordinal,
-            "y": {
-                "field": "share",
-                "type": "quantitative",
-                "title": "Share of all cores",
-                "axis": {"format": "%"},
-                "stack": "zero",
-            },
-            "color": {
-                "field": "owner",
-                "type": "nominal",
-                "title": "CPU time of",
-                "scale": {"domain": ["load", "middleware", "store", "links", "knee", "others"]},
-            },
-            "tooltip": [
-                {"field": "owner"},
-                *([] if axis.names else [{"field": axis.field, "title": axis.title}]),
-                {"field": "share", "format": ".1%"},
-            ],
+            "y": y | {"stack": "zero"},
+            "color": nominal("owner", "CPU time of", scale={"domain": owners}),
+            "tooltip": [{"field": "owner"}, *axis.tips, tip("share", number=".1%")],
         },
     }
-    return choose(chart, "series", "Configuration ", choices)
+    return choose(chart, choices)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from knee.report.charts.vega import Rows, Spec, choose_point
+from knee.report.charts.vega import Rows, Spec, choose_point, nominal
 
 _ELAPSED: Spec = {"field": "middle_s", "type": "quantitative", "title": "Elapsed time (s)", "axis": {"tickMinStep": 1}}
+
+_DOTTED = {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}}
 
 
 def timeline(
@@ -29,12 +31,8 @@ def timeline(
             },
             {
                 "data": {"values": values},
-                "mark": {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}},
-                "encoding": {
-                    "x": _ELAPSED,
-                    "y": {"field": field, "type": "quantitative", "title": title, "scale": {"zero": True}},
-                    "color": {"field": lines[0], "type": "nominal", "title": lines[1]},
-                },
+                "mark": _DOTTED,
+                "encoding": {"x": _ELAPSED, "y": _from_zero(field, title), "color": nominal(*lines)},
             },
         ],
     }
@@ -43,17 +41,10 @@ def timeline(
 
 def store_timeline(values: Rows, title: str, points: Sequence[tuple[int, str]], chosen: int) -> Spec:
     """Values that stores report at a point. `values`: `point, middle_s, what, value`."""
-    several = len({row["what"] for row in values}) > 1
-    chart: Spec = {
-        "height": 190,
-        "data": {"values": values},
-        "mark": {"type": "line", "strokeWidth": 1.6, "point": {"size": 18}},
-        "encoding": {
-            "x": _ELAPSED,
-            "y": {"field": "value", "type": "quantitative", "title": title, "scale": {"zero": True}},
-            **({"color": {"field": "what", "type": "nominal", "title": None}} if several else {}),
-        },
-    }
+    encoding = {"x": _ELAPSED, "y": _from_zero("value", title)}
+    if len({row["what"] for row in values}) > 1:
+        encoding["color"] = nominal("what")
+    chart: Spec = {"height": 190, "data": {"values": values}, "mark": _DOTTED, "encoding": encoding}
     return choose_point(chart, points, chosen)
 
 
@@ -66,7 +57,11 @@ def resource_timeline(values: Rows, points: Sequence[tuple[int, str]], chosen: i
         "encoding": {
             "x": _ELAPSED,
             "y": {"field": "cores", "type": "quantitative", "title": "CPU (cores in use)"},
-            "color": {"field": "target", "type": "nominal", "title": None, "legend": {"columns": 4}},
+            "color": nominal("target", legend={"columns": 4}),
         },
     }
     return choose_point(chart, points, chosen)
+
+
+def _from_zero(field: str, title: str) -> Spec:
+    return {"field": field, "type": "quantitative", "title": title, "scale": {"zero": True}}

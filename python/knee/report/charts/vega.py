@@ -67,6 +67,11 @@ class Axis(LoadAxis):
         }
 
     @property
+    def tips(self) -> Rows:
+        """The level in a tooltip; empty for names, which the axis shows."""
+        return [] if self.names else [{"field": self.field, "title": self.title}]
+
+    @property
     def diagonal(self) -> Rows:
         """The line on which a value equals the load, as rows of this field and `value`."""
         low, high = min(self.levels), max(self.levels)
@@ -89,6 +94,12 @@ def log_axis(low: float, high: float) -> Spec:
     return {**ticks, "format": "~g", "labelOverlap": True}
 
 
+def on_log(title: str, low: float, high: float) -> Spec:
+    """The channel of a logarithmic axis between two values."""
+    scale = {"type": "log", "domain": [low, high], "nice": False}
+    return {"type": "quantitative", "title": title, "scale": scale, "axis": log_axis(low, high)}
+
+
 def highest(values: Rows) -> float:
     """The upper end of an axis. It cuts off very long error bars: with two repetitions, a bar may be ten times as long
     as the value."""
@@ -100,6 +111,20 @@ def highest(values: Rows) -> float:
 def ends(interval: Interval) -> dict[str, float | None]:
     """An estimate and its interval as fields of a row."""
     return {"value": interval.estimate, "low": interval.low, "high": interval.high}
+
+
+def nominal(field: str, title: str | None = None, **more: Any) -> Spec:
+    """The channel of a colour or a shape for each name."""
+    return {"field": field, "type": "nominal", "title": title, **more}
+
+
+def tip(field: str, title: str | None = None, number: str = ",.4~r") -> Spec:
+    """A number in a tooltip."""
+    return {"field": field, **({"title": title} if title else {}), "format": number}
+
+
+def point(size: object = 45, **mark: object) -> Spec:
+    return {"type": "point", "filled": True, "size": size, "opacity": 1} | mark
 
 
 def line(y: Spec, **mark: object) -> Spec:
@@ -117,15 +142,11 @@ def bars(y: Spec, low: str = "low", high: str = "high", **mark: object) -> Spec:
 
 def dots(y: Spec, keys: Rows, **mark: object) -> Spec:
     """Dots, with a tip of some key fields, `value`, `low` and `high`."""
-    fields = (("value", str(y["title"])), ("low", "interval from"), ("high", "to"))
-    tip = [*keys, *({"field": name, "title": title, "format": ",.4~r"} for name, title in fields)]
-    return {
-        "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1} | mark,
-        "encoding": {"y": y | {"field": "value"}, "tooltip": tip},
-    }
+    numbers = [tip("value", str(y["title"])), tip("low", "interval from"), tip("high", "to")]
+    return {"mark": point(**mark), "encoding": {"y": y | {"field": "value"}, "tooltip": [*keys, *numbers]}}
 
 
-def choose(chart: Spec, field: str, label: str, choices: Sequence[str]) -> Spec:
+def choose(chart: Spec, choices: Sequence[str], field: str = "series", label: str = "Configuration ") -> Spec:
     """The chart with a menu for the values of a field; with a single value, the chart is unchanged."""
     if len(choices) < 2:
         return chart
