@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 
 from knee.laws.demands import DemandReport
 from knee.laws.findings import LawReport
-from knee.laws.residual import Comparison
 from knee.laws.text import bottleneck_sentence, sentences
-from knee.stats.intervals import Interval, counted, number, quantity
+from knee.stats.intervals import counted, number, quantity
 from knee.stats.tables import columns
 
 _ROWS_MAX = 100
@@ -48,17 +46,7 @@ def _interactive_table(report: LawReport, rows_max: int | None) -> str:
         chosen = {id(check) for check in doubtful}
         checks = tuple(check for check in checks if id(check) in chosen)
     header = (
-        "point",
-        "clients",
-        "view",
-        "type",
-        "Z ms",
-        "X /s",
-        "by law",
-        "apart",
-        "R ms",
-        "by law",
-        "apart",
+        *("point", "clients", "view", "type", "Z ms", "X /s", "by law", "apart", "R ms", "by law", "apart"),
         "verdict",
     )
     rows = [
@@ -70,10 +58,10 @@ def _interactive_table(report: LawReport, rows_max: int | None) -> str:
             number(check.think_ms.estimate),
             number(check.throughput.measured.estimate),
             number(check.throughput.predicted.estimate),
-            _percent(check.throughput),
+            check.throughput.apart,
             number(check.response_ms.measured.estimate),
             *(
-                (number(check.response_ms.predicted.estimate), _percent(check.response_ms))
+                (number(check.response_ms.predicted.estimate), check.response_ms.apart)
                 if check.judges_response
                 else ("–", "–")
             ),
@@ -97,7 +85,7 @@ def _station_table(report: LawReport) -> str:
             check.law.removeprefix("the "),
             number(check.comparison.measured.estimate),
             number(check.comparison.predicted.estimate),
-            _percent(check.comparison),
+            check.comparison.apart,
             check.verdict,
         )
         for check in report.stations
@@ -144,11 +132,3 @@ def _bound_table(report: DemandReport) -> str:
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[int] = ()) -> str:
     return "\n".join(columns([header, *rows], left))
-
-
-def _percent(comparison: Comparison) -> str:
-    residual: Interval = comparison.residual
-    if not math.isfinite(residual.estimate):
-        return "–"
-    uncertainty = comparison.uncertainty
-    return f"{residual.estimate:+.2%}" + ("" if uncertainty is None else f" ± {uncertainty:.2%}")

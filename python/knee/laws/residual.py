@@ -83,6 +83,14 @@ class Comparison:
             return self.rounding or None
         return half_width + self.rounding
 
+    @property
+    def apart(self) -> str:
+        """The residual with its uncertainty, for a table."""
+        residual, uncertainty = self.residual.estimate, self.uncertainty
+        if not math.isfinite(residual):
+            return "–"
+        return f"{residual:+.2%}" + ("" if uncertainty is None else f" ± {uncertainty:.2%}")
+
     def verdict(self, rule: Rule) -> Verdict:
         """:func:`judge` of the residual."""
         return judge(self.residual, rule.tolerance, self.rounding, self.freedom, rule.tests)

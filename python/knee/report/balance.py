@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell
+from knee.report.tables import Cell, paragraphs
 from knee.verdict import words
 
 
@@ -15,9 +13,8 @@ def section(sheet: Sheet) -> str:
     if details is None:
         return ""
     found, missing = details.balances, words.uncounted(*details.uncounted)
-    note = f"<p>{escape(missing)}</p>" if missing else ""
     if not found:
-        return note
+        return paragraphs([missing])
     stores = range(max(len(one.requests) for one in found.values()))
     rows: list[tuple[Cell, ...]] = [
         (
@@ -39,7 +36,5 @@ def section(sheet: Sheet) -> str:
         if details.items == "blocks"
         else "the bytes of these requests and of their answers. A write goes to every store that holds a copy."
     )
-    return (
-        f'{note}<p>{escape(sentence)}</p>{numbers}<p class="doubt">Requests that the middlewares sent in the measured '
-        f"seconds of {repetitions}, and {rest}</p>"
-    )
+    what = f"Requests that the middlewares sent in the measured seconds of {repetitions}, and {rest}"
+    return paragraphs([missing, sentence]) + numbers + paragraphs([what], "doubt")

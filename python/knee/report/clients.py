@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import polars as pl
 
-from knee.report.charts.clients import against_load
 from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Place, Sheet
-from knee.report.tables import Cell, grid, numbers
+from knee.report.tables import Cell, grid, numbers, paragraphs
 from knee.stats.intervals import Interval, counted, mean_interval, percent
 from knee.verdict import words
 from knee.verdict.ceilings import SyncBound
@@ -84,7 +81,6 @@ def section(sheet: Sheet) -> str:
     """All measured quantities, with a line for each combination of the other factors; empty without points."""
     if not sheet.naming.load:
         return ""
-    named = len(sheet.naming.labels) > 1
     columns = sheet.findings.observations.columns
     means = {column: found for column, _, _ in _QUANTITIES if column in columns and (found := _means(sheet, column))}
     failures = sheet.findings.details.failures if sheet.findings.details else None
@@ -93,28 +89,21 @@ def section(sheet: Sheet) -> str:
     bounds = _bounds(sheet, bound) if bound and not bound.is_refuted else []
     # The verdict draws the same curves of a single configuration.
     verdicts = sheet.naming.verdicts
-    is_drawn = not named and len(verdicts) == 1 and len(verdicts[0].knee.levels) > 1 and not bounds
+    is_drawn = len(sheet.naming.labels) == len(verdicts) == 1 and len(verdicts[0].knee.levels) > 1 and not bounds
     main = () if is_drawn else ("throughput", "response_ms")
     if bound and not sheet.axis.names:
         notes["throughput"] += words.note_on_syncs(bound)
     figures: list[str] = []
     for column, name, caption in _QUANTITIES if len(sheet.axis.levels) > 1 else ():
         values = [
-            {
-                sheet.axis.field: sheet.naming.load[point],
-                "series": sheet.naming.short(sheet.naming.series[point]),
-                **ends(at),
-            }
+            sheet.place(point) | ends(at)
             for point, _ in sheet.naming.points
             if (at := means.get(column, {}).get(point)) is not None and at.repetitions
         ]
         if values:
-            spec = against_load(
+            spec = sheet.against_load(
                 values,
                 name,
-                series=sheet.naming.series_title if named else None,
-                choices=sheet.naming.short_labels,
-                axis=sheet.axis,
                 diagonal=sheet.axis.field == "rate" and column == "throughput",
                 bounds=bounds if column == "throughput" and not sheet.axis.names else None,
             )
@@ -136,18 +125,12 @@ def section(sheet: Sheet) -> str:
         for point, _ in sheet.naming.points
     ]
     table = sheet.of_lines([*(name for _, name in shown), *missed], rows)
-    crossing = words.crossing(sheet.findings.crossing)
-    said = f"<p>{escape(crossing)}</p>" if crossing else ""
-    return numbers(said + grid(*figures), table)
+    return numbers(paragraphs([words.crossing(sheet.findings.crossing)]) + grid(*figures), table)
 
 
 def _bounds(sheet: Sheet, bound: SyncBound) -> Rows:
     return [
-        {
-            sheet.axis.field: sheet.naming.load[point],
-            "series": sheet.naming.short(sheet.naming.series[point]),
-            "value": bound.throughput[point],
-        }
+        sheet.place(point) | {"value": bound.throughput[point]}
         for point, _ in sheet.naming.points
         if point in bound.throughput
     ]

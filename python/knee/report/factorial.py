@@ -35,8 +35,8 @@ _TITLES = {"throughput": "Throughput", "response_ms": "Response time"}
 
 def section(sheet: Sheet) -> str:
     """A part for each response; empty if fewer than two factors vary."""
-    unexplained = "".join(f"<p>{escape(words.unexplained(one))}</p>" for one in sheet.findings.unexplained)
-    return "".join(_Part(sheet, effects).html() for effects in sheet.findings.effects) + unexplained
+    parts = "".join(_Part(sheet, effects).html() for effects in sheet.findings.effects)
+    return parts + tables.paragraphs(map(words.unexplained, sheet.findings.unexplained))
 
 
 class _Part:
@@ -95,15 +95,12 @@ class _Part:
             }
             for term in analysis.ranked[:TERMS_MAX]
         ]
-        margins = (
-            []
-            if analysis.lenth is None
-            else [
+        margins = []
+        if analysis.lenth is not None:
+            margins = [
                 ("beyond it an effect is significant if tested alone", analysis.lenth.margin),
                 ("beyond it an effect is significant among all", analysis.lenth.simultaneous),
             ]
-        )
-        if analysis.lenth is not None:
             doubt = (
                 "No run was repeated. An effect beyond the dashed lines is significant if tested alone. An effect "
                 f"beyond the dotted lines is significant among all effects (Lenth's margins at {analysis.level:.0%})."
@@ -141,14 +138,8 @@ class _Part:
             for term in analysis.ranked[:TERMS_MAX]
         ]
         if analysis.error.degrees:
-            values.append(
-                {
-                    "term": "error",
-                    "share": analysis.error.share,
-                    "said": _percent(analysis.error.share),
-                    "kind": "error",
-                }
-            )
+            share = analysis.error.share
+            values.append({"term": "error", "share": share, "said": _percent(share), "kind": "error"})
         unit = "the logarithm's" if self._ratios else "the response's"
         error = {
             "repetitions": " The error is the variation among repetitions of the same cell.",
@@ -189,13 +180,10 @@ class _Part:
         for number, (factors, said) in enumerate(self._pairs()):
             levels = {factor.name: factor.levels for factor in self._analysis.design.factors}
             first, second = sorted(factors, key=lambda name: -len(levels[name]))
-            cells = [
-                cell for cell in marginal_means(self._analysis, (first, second)) if math.isfinite(cell.mean.estimate)
-            ]
-            values = [
-                {"level": str(cell.levels[first]), "line": str(cell.levels[second]), **ends(cell.mean)}
-                for cell in cells
-            ]
+            means = marginal_means(self._analysis, (first, second))
+            cells = [cell for cell in means if math.isfinite(cell.mean.estimate)]
+            levels_of = [{"level": str(cell.levels[first]), "line": str(cell.levels[second])} for cell in cells]
+            values = [at | ends(cell.mean) for at, cell in zip(levels_of, cells, strict=True)]
             yield self._figure(
                 f"interaction-{number}",
                 charts.interaction(values, (first, second), self._title, self._ends, log=self._ratios),
@@ -284,7 +272,7 @@ class _Part:
         return tables.folded(
             "Effects and allocation of variation",
             tables.table(header, [[row.get(name) for name in names] for row in rows])
-            + (f'<p class="facts">{escape((more + scale).strip())}</p>' if more or scale else ""),
+            + tables.paragraphs([(more + scale).strip()], "facts"),
         )
 
     def _cells_table(self) -> str:
@@ -297,8 +285,7 @@ class _Part:
         more = _more(len(analysis.cells), "cells")
         return tables.folded(
             "Mean response of every cell",
-            tables.table((*names, f"{mean} {self._title.lower()}"), rows)
-            + (f'<p class="facts">{escape(more)}</p>' if more else ""),
+            tables.table((*names, f"{mean} {self._title.lower()}"), rows) + tables.paragraphs([more], "facts"),
         )
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
 
 from knee.laws import Comparison, InteractiveCheck, LawReport, sentences
 from knee.report.charts.laws import law_residuals, law_scatter, throughput_between_bounds
 from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, folded, table
+from knee.report.tables import Cell, columns, folded, grid, paragraphs, table
 
 CHECKS_MAX = 1000
 """Largest number of checks of a kind in a chart or a table, to keep the page small."""
@@ -19,12 +18,11 @@ CHECKS_MAX = 1000
 def section(sheet: Sheet) -> str:
     """All checks of the laws; the interactive law has figures only for a closed loop."""
     laws = sheet.findings.laws
-    words = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(laws))
     closed = [check for check in laws.interactive if check.verdict != "does not apply"]
     figures = [*_interactive_figures(sheet, laws, closed), *_bounds_figure(sheet, laws)]
     return (
-        words
-        + (f'<div class="grid">{"".join(figures)}</div>' if figures else "")
+        paragraphs(sentences(laws))
+        + grid(*figures)
         + _interactive_table(laws, closed)
         + _station_table(laws)
         + _demand_table(laws)
@@ -55,19 +53,16 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
         if values:
             yield sheet.figure(f"law-{quantity}", law_scatter(values, unit), caption)
 
-    def residuals(named: Iterable[tuple[str, InteractiveCheck, Comparison]]) -> Rows:
-        return _residuals(
-            named, {point: sheet.naming.short(label) for point, label in laws.labels.items()} if apart else {}
-        )
-
     # With one client count, all residuals would stand above it.
     apart = len({check.clients for check in of_all}) == 1 and len(set(laws.labels.values())) > 1
+    places = {point: sheet.naming.short(label) for point, label in laws.labels.items()} if apart else {}
     across = sheet.naming.configurations_title if apart else "Clients"
     band = f"The band is the tolerance of ±{laws.tolerance:.0%}."
-    if of_both := [
-        *residuals((f"X, {check.view}", check, check.throughput) for check in of_all),
-        *residuals((f"R, {check.view}", check, check.response_ms) for check in of_all),
-    ]:
+    both = [
+        *((f"X, {check.view}", check, check.throughput) for check in of_all),
+        *((f"R, {check.view}", check, check.response_ms) for check in of_all),
+    ]
+    if of_both := _residuals(both, places):
         yield sheet.figure(
             "law-residuals",
             law_residuals(of_both, across, laws.tolerance),
@@ -77,9 +72,8 @@ def _interactive_figures(sheet: Sheet, laws: LawReport, closed: Sequence[Interac
         )
     typed = [check for check in closed if check.request_type is not None][:CHECKS_MAX]
     views = {check.view for check in typed}
-    if of_types := residuals(
-        (f"{check.request_type}{f', {check.view}' * (len(views) > 1)}", check, check.throughput) for check in typed
-    ):
+    each = [(f"{check.request_type}{f', {check.view}' * (len(views) > 1)}", check, check.throughput) for check in typed]
+    if of_types := _residuals(each, places):
         yield sheet.figure(
             "law-types",
             law_residuals(of_types, across, laws.tolerance),
@@ -143,9 +137,9 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
             check.think_ms,
             check.throughput.measured,
             check.throughput.predicted,
-            _apart(check.throughput),
+            check.throughput.apart,
             check.response_ms.measured,
-            *((check.response_ms.predicted, _apart(check.response_ms)) if check.judges_response else ("–", "–")),
+            *((check.response_ms.predicted, check.response_ms.apart) if check.judges_response else ("–", "–")),
             check.verdict,
         )
         for check in closed
@@ -166,78 +160,73 @@ def _interactive_table(laws: LawReport, closed: Sequence[InteractiveCheck]) -> s
 
 
 def _station_table(laws: LawReport) -> str:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            laws.labels.get(check.point, ""),
-            check.clients,
-            check.station,
-            check.law.removeprefix("the "),
-            check.comparison.measured,
-            check.comparison.predicted,
-            _apart(check.comparison),
-            check.verdict,
-        )
-        for check in laws.stations
-    ]
-    header = ("configuration", "clients", "station", "law", "measured", "by law", "apart", "verdict")
-    return _numbers("The laws at every station", header, rows)
+    numbers = columns(
+        [
+            {
+                "configuration": laws.labels.get(check.point, ""),
+                "clients": check.clients,
+                "station": check.station,
+                "law": check.law.removeprefix("the "),
+                "measured": check.comparison.measured,
+                "by law": check.comparison.predicted,
+                "apart": check.comparison.apart,
+                "verdict": check.verdict,
+            }
+            for check in laws.stations
+        ]
+    )
+    return _numbers("The laws at every station", *numbers)
 
 
 def _demand_table(laws: LawReport) -> str:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            report.label,
-            report.clients,
-            demand.station,
-            demand.visits,
-            demand.service_ms,
-            demand.demand_ms,
-            demand.servers,
-            None if demand.utilization is None else f"{demand.utilization.estimate:.1%}",
-            demand.shown_capacity,
-            f"first station{', apart from software' * report.skips_software}" if demand == report.bottleneck else "",
-        )
-        for report in laws.demands
-        for demand in report.demands
-    ]
-    header = (
-        *("configuration", "at clients", "station", "visits", "service ms", "demand ms", "servers", "utilisation"),
-        *("capacity (requests/s)", "saturates"),
+    numbers = columns(
+        [
+            {
+                "configuration": report.label,
+                "at clients": report.clients,
+                "station": demand.station,
+                "visits": demand.visits,
+                "service ms": demand.service_ms,
+                "demand ms": demand.demand_ms,
+                "servers": demand.servers,
+                "utilisation": None if demand.utilization is None else f"{demand.utilization.estimate:.1%}",
+                "capacity (requests/s)": demand.shown_capacity,
+                "saturates": f"first station{', apart from software' * report.skips_software}"
+                if demand == report.bottleneck
+                else "",
+            }
+            for report in laws.demands
+            for demand in report.demands
+        ]
     )
     note = "D = V · S is the time that a request needs at a station over all visits. Capacity is servers / D."
-    return _numbers("Service demands of every station", header, rows, note=note)
+    return _numbers("Service demands of every station", *numbers, note=note)
 
 
 def _bound_table(laws: LawReport) -> str:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            report.label,
-            check.clients,
-            check.bounds.asymptotic[0],
-            check.bounds.balanced[0],
-            check.throughput,
-            check.bounds.balanced[1],
-            check.bounds.asymptotic[1],
-            check.verdict,
-        )
-        for report in laws.demands
-        for check in report.bounds
-    ]
-    header = (
-        *("configuration", "clients", "at least", "balanced, at least", "measured (requests/s)"),
-        *("balanced, at most", "at most", "verdict"),
+    numbers = columns(
+        [
+            {
+                "configuration": report.label,
+                "clients": check.clients,
+                "at least": check.bounds.asymptotic[0],
+                "balanced, at least": check.bounds.balanced[0],
+                "measured (requests/s)": check.throughput,
+                "balanced, at most": check.bounds.balanced[1],
+                "at most": check.bounds.asymptotic[1],
+                "verdict": check.verdict,
+            }
+            for report in laws.demands
+            for check in report.bounds
+        ]
     )
     sources = ", ".join(dict.fromkeys(report.light_source for report in laws.demands if report.bounds))
-    return _numbers(
-        "Throughput between its bounds",
-        header,
-        rows,
-        note=f"The bounds take R without waiting from {sources}." if rows else "",
-    )
+    note = f"The bounds take R without waiting from {sources}."
+    return _numbers("Throughput between its bounds", *numbers, note=note)
 
 
 def _numbers(
-    title: str, header: Sequence[str], rows: Sequence[tuple[Cell, ...]], leave_out: Sequence[str] = (), note: str = ""
+    title: str, header: Sequence[str], rows: Sequence[Sequence[Cell]], leave_out: Sequence[str] = (), note: str = ""
 ) -> str:
     """A folded table without empty columns; empty without rows."""
     if not rows:
@@ -250,12 +239,4 @@ def _numbers(
     if len(rows) > CHECKS_MAX:
         note = f"The first {CHECKS_MAX:,} of {len(rows):,} rows. {note}"
     shown = [tuple(row[number] for number in said) for row in rows[:CHECKS_MAX]]
-    below = f'<p class="facts">{escape(note)}</p>' if note else ""
-    return folded(title, table([header[number] for number in said], shown) + below)
-
-
-def _apart(comparison: Comparison) -> str:
-    residual, uncertainty = comparison.residual.estimate, comparison.uncertainty
-    if not math.isfinite(residual):
-        return "–"
-    return f"{residual:+.2%}" + ("" if uncertainty is None else f" ± {uncertainty:.2%}")
+    return folded(title, table([header[number] for number in said], shown) + paragraphs([note], "facts"))

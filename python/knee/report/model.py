@@ -8,7 +8,7 @@ from knee.fit import FittedSystem, Outlook, parameter_sentence, selection_senten
 from knee.report.charts.model import model_band
 from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Place, Sheet
-from knee.report.tables import Cell, estimate_and_ends, folded, table
+from knee.report.tables import Cell, columns, estimate_and_ends, folded, grid, heading, paragraphs, table
 from knee.stats.intervals import number
 from knee.verdict import words
 from knee.verdict.beside import MEASURED
@@ -25,28 +25,23 @@ def section(sheet: Sheet) -> str:
     if len(sheet.naming.counts) < 2:
         return ""
     found = sheet.findings.outlooks
-    unfitted = "".join(f"<p>{escape(sentence)}</p>" for sentence in found.unfitted)
     if not found.shown:
-        return unfitted
+        return paragraphs(found.unfitted)
+    missing = dict.fromkeys(system.stages.missing for system in found.systems if not system.stages.found)
     return (
-        "".join(_words(system) for system in found.systems)
-        + f'<div class="grid">{"".join(_figures(sheet, found.shown))}</div>'
-        + "".join(_network(system, sheet.findings.level) for system in found.systems)
-        + unfitted
+        "".join(map(_words, found.systems))
+        + grid(*_figures(sheet, found.shown))
+        + "".join(map(_network, found.systems))
+        + paragraphs(found.unfitted)
         + _beside(sheet)
         + _predictions(found.shown)
-        + "".join(_trials(system) for system in found.systems)
-        + "".join(
-            f'<p class="facts">{escape(missing)}</p>'
-            for missing in dict.fromkeys(system.stages.missing for system in found.systems if not system.stages.found)
-            if missing
-        )
+        + "".join(map(_trials, found.systems))
+        + paragraphs(missing, "facts")
     )
 
 
 def _words(system: FittedSystem) -> str:
-    heading = f"<h3>{escape(system.label)}</h3>" if system.label else ""
-    return f"{heading}<p>{escape(selection_sentence(system.selection))}</p><p>{escape(parameter_sentence(system))}</p>"
+    return heading(system.label) + paragraphs([selection_sentence(system.selection), parameter_sentence(system)])
 
 
 def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
@@ -85,7 +80,7 @@ def _figures(sheet: Sheet, shown: tuple[Outlook, ...]) -> list[str]:
     return figures
 
 
-def _network(system: FittedSystem, level: float) -> str:
+def _network(system: FittedSystem) -> str:
     stages = system.stages
     if not stages.found:
         return ""
@@ -95,31 +90,25 @@ def _network(system: FittedSystem, level: float) -> str:
         "at the largest client count. Times are service demands: the time that a request needs over all visits, as a "
         "mean over all client counts."
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            stage.name,
-            stage.visits,
-            stage.servers,
-            stage.light_ms,
-            stage.demand_ms,
-            None if stage.utilization is None else f"{stage.utilization:.1%}",
-        )
-        for stage in stages.found
-    ]
-    header = (
-        "stage",
-        "visits",
-        "servers",
-        "ms at the smallest client count",
-        "ms over all counts",
-        "busy at the largest client count",
+    numbers = columns(
+        [
+            {
+                "stage": stage.name,
+                "visits": stage.visits,
+                "servers": stage.servers,
+                "ms at the smallest client count": stage.light_ms,
+                "ms over all counts": stage.demand_ms,
+                "busy at the largest client count": None if stage.utilization is None else f"{stage.utilization:.1%}",
+            }
+            for stage in stages.found
+        ]
     )
-    missing = f'<p class="facts">{escape(stages.missing)}</p>' if stages.missing else ""
     diagram = (
         f'<figure class="wide"><div class="scroll">{_diagram(system)}</div>'
         f"<figcaption>{escape(caption)}</figcaption></figure>"
     )
-    return folded(f"The model's stages and their service demands{name}", diagram + table(header, rows) + missing)
+    content = diagram + table(*numbers) + paragraphs([stages.missing], "facts")
+    return folded(f"The model's stages and their service demands{name}", content)
 
 
 def _diagram(system: FittedSystem) -> str:
@@ -171,32 +160,25 @@ def _beside(sheet: Sheet) -> str:
     found = sheet.findings.beside
     if not found:
         return ""
-    symbols = ("requests/s", "ρ", "E[n]", "E[nq]", "E[r] ms", "E[w] ms")
-    rows: list[tuple[Cell, ...]] = [
-        (
-            row.label,
-            row.clients,
-            *(row.model[name] for name in MEASURED),
-            *(row.measured.get(name) for name in MEASURED),
-        )
-        for row in found
-    ]
-    header = (
-        "configuration",
-        "clients",
-        *(f"model: {one}" for one in symbols),
-        *(f"measured: {one}" for one in symbols),
+    symbols = dict(zip(MEASURED, ("requests/s", "ρ", "E[n]", "E[nq]", "E[r] ms", "E[w] ms"), strict=True))
+    several = any(row.label for row in found)
+    numbers = columns(
+        [
+            ({"configuration": row.label} if several else {})
+            | {"clients": row.clients}
+            | {f"model: {symbol}": row.model[name] for name, symbol in symbols.items()}
+            | {f"measured: {symbol}": row.measured.get(name) for name, symbol in symbols.items()}
+            for row in found
+        ]
     )
-    first = 0 if any(row.label for row in found) else 1
-    numbers = table(header[first:], [row[first:] for row in rows])
     note = (
         "ρ is the utilisation of the worker slots. n counts all requests in the middlewares, and nq the requests that "
         "wait for a slot. r is a request's mean time in the middlewares, and w its mean time in the queue. The model's "
         "ρ belongs to its busiest station. The model's other values are sums over its stations, without the delay "
         "between client and middleware."
     )
-    said = "".join(f"<p>{escape(line)}</p>" for line in words.beside_lines(sheet.findings))
-    return said + folded("Model beside measurement", f'{numbers}<p class="doubt">{escape(note)}</p>')
+    said = paragraphs(words.beside_lines(sheet.findings))
+    return said + folded("Model beside measurement", table(*numbers) + paragraphs([note], "doubt"))
 
 
 def _predictions(shown: tuple[Outlook, ...]) -> str:
@@ -212,14 +194,7 @@ def _predictions(shown: tuple[Outlook, ...]) -> str:
         for forecast in outlook.forecasts
     ]
     header = (
-        "configuration",
-        "clients",
-        "requests/s",
-        "from",
-        "to",
-        "response ms",
-        "from",
-        "to",
+        *("configuration", "clients", "requests/s", "from", "to", "response ms", "from", "to"),
         "outside the measured range",
     )
     kept = [i for i in range(len(header)) if any(row[i] != "" for row in rows)]
@@ -228,24 +203,18 @@ def _predictions(shown: tuple[Outlook, ...]) -> str:
 
 def _trials(system: FittedSystem) -> str:
     chosen = system.selection.chosen
-    rows: list[tuple[Cell, ...]] = [
-        (
-            trial.model.name,
-            len(trial.model.parameters),
-            f"{trial.fit.error:.1%}",
-            f"{trial.score:.1%}",
-            f"{trial.edge_error:.1%}",
-            "yes" if trial is chosen else "",
-        )
-        for trial in sorted(system.selection.trials, key=lambda trial: trial.score)
-    ]
-    header = (
-        "model",
-        "parameters",
-        "error of the fit",
-        "error at hidden client counts",
-        "error at the largest count",
-        "chosen",
+    numbers = columns(
+        [
+            {
+                "model": trial.model.name,
+                "parameters": len(trial.model.parameters),
+                "error of the fit": f"{trial.fit.error:.1%}",
+                "error at hidden client counts": f"{trial.score:.1%}",
+                "error at the largest count": f"{trial.edge_error:.1%}",
+                "chosen": "yes" if trial is chosen else "",
+            }
+            for trial in sorted(system.selection.trials, key=lambda trial: trial.score)
+        ]
     )
     name = f", {system.label}" if system.label else ""
-    return folded(f"The models that were tried{name}", table(header, rows))
+    return folded(f"The models that were tried{name}", table(*numbers))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from html import escape
 
-from knee.report.charts.clients import against_load
 from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, grid, numbers
+from knee.report.tables import Cell, grid, numbers, paragraphs
 from knee.stats.intervals import percent
 from knee.verdict import words
 from knee.verdict.operations import Operation
@@ -26,11 +24,11 @@ def section(sheet: Sheet) -> str:
     names = sorted({name for each in found.values() for name in each})
     if len(names) < 2:
         return ""
-    text = "".join(f"<p>{escape(sentence)}</p>" for sentence in words.operations(details, sheet.naming))
+    text = paragraphs(words.operations(details, sheet.naming))
     failed = [name for name in names if any(name in each and each[name].failed for each in found.values())]
     times = words.response_times_of_failed(details.failures)
     figures = _figures(sheet, found, {name: f" {times}" if name in failed else "" for name in names})
-    note = f'<p class="doubt">Requests/s counts requests that did not fail. {escape(times)}</p>' if failed else ""
+    note = paragraphs([f"Requests/s counts requests that did not fail. {times}"] if failed else [], "doubt")
     return numbers(text + figures, _table(sheet, found, details.items) + note)
 
 
@@ -65,20 +63,13 @@ def _figures(sheet: Sheet, found: Found, notes: dict[str, str]) -> str:
     figures = ""
     for name, note in notes.items():
         values: Rows = [
-            {sheet.axis.field: sheet.naming.load[point], "series": sheet.naming.short(sheet.naming.series[point])}
-            | ends(one.mean_ms)
+            sheet.place(point) | ends(one.mean_ms)
             for point, each in found.items()
             if (one := each.get(name)) is not None and math.isfinite(one.mean_ms.estimate)
         ]
         if not values:
             continue
-        spec = against_load(
-            values,
-            f"{name}: response time (ms)",
-            series=sheet.naming.series_title if len(sheet.naming.labels) > 1 else None,
-            choices=sheet.naming.short_labels,
-            axis=sheet.axis,
-        )
+        spec = sheet.against_load(values, f"{name}: response time (ms)")
         caption = f"Mean response time of {name}, as the clients saw it, while the other operations run.{note}"
         figures += sheet.figure(f"operation-{name}", spec, caption)
     return grid(figures)

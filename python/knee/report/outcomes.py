@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 
 from knee.report.charts.outcomes import clusters_of_outcomes, outcomes_against_load
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, folded
+from knee.report.tables import columns, folded, grid, heading, paragraphs
 from knee.stats.intervals import between, number
 from knee.verdict import words
 from knee.verdict.outcomes import OUTCOMES, Outcome
-
-_HEADER = (
-    "outcome",
-    "reads",
-    "of all reads",
-    "of waiting for reads",
-    "mean ms",
-    "× ordinary",
-    "p50 ms",
-    "p99 ms",
-    "max ms",
-)
 
 
 def section(sheet: Sheet) -> str:
@@ -33,9 +20,7 @@ def section(sheet: Sheet) -> str:
         return ""
     of_points, clusters_of_points = details.outcomes, details.clusters
     chosen = words.shown_first(details, sheet.naming)
-    sentences = words.reads(details, sheet.naming)
-    heading = f"<h3>{escape(sheet.naming.series[chosen])}</h3>" if sheet.naming.series[chosen] else ""
-    text = heading + "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    text = heading(sheet.naming.series[chosen]) + paragraphs(words.reads(details, sheet.naming))
     names = [name for name in OUTCOMES.values() if any(one.name == name for each in of_points.values() for one in each)]
     ends = [
         {"point": point, "end_ms": one.high_ms}
@@ -56,17 +41,17 @@ def section(sheet: Sheet) -> str:
             "Mean response time of each outcome. If the means lie far apart, hardly any read takes as long as the "
             "overall mean.",
         )
-    others = "".join(
-        f"<p>{escape(sheet.naming.series[point] + ': ' if sheet.naming.series[point] else '')}{escape(sentence)}</p>"
+    others = paragraphs(
+        (sheet.naming.series[point] + ": " if sheet.naming.series[point] else "") + sentence
         for point, each in clusters_of_points.items()
         if point != chosen
         for sentence in words.clusters(each, sheet.naming.in_words(sheet.naming.load[point]))[:1]
     )
     more = folded("Clusters at the other points", others) if others else ""
-    table = sheet.of_lines(_HEADER, [row for point, _ in sheet.naming.points for row in _rows(sheet, point, of_points)])
+    table = _table(sheet, of_points)
     if "?</td>" in table:
-        table += '<p class="doubt">With a question mark: the reads may take equally long.</p>'
-    return f'{text}{more}<div class="grid">{figures}</div>{table}'
+        table += paragraphs(["With a question mark: the reads may take equally long."], "doubt")
+    return text + more + grid(figures) + table
 
 
 def _means(sheet: Sheet, of_points: Mapping[int, tuple[Outcome, ...]]) -> list[dict[str, object]]:
@@ -78,23 +63,27 @@ def _means(sheet: Sheet, of_points: Mapping[int, tuple[Outcome, ...]]) -> list[d
     ]
 
 
-def _rows(sheet: Sheet, point: int, of_points: Mapping[int, tuple[Outcome, ...]]) -> list[tuple[Cell, ...]]:
-    return [
-        (
-            sheet.naming.series[point],
-            sheet.naming.load[point],
-            one.name,
-            one.count,
-            f"{one.share:.1%}",
-            f"{one.time_share:.1%}",
-            one.mean_ms,
-            _times(one),
-            one.p50_ms,
-            one.p99_ms,
-            one.max_ms,
-        )
-        for one in of_points.get(point, ())
-    ]
+def _table(sheet: Sheet, of_points: Mapping[int, tuple[Outcome, ...]]) -> str:
+    header, rows = columns(
+        [
+            {
+                "line": sheet.naming.series[point],
+                "load": sheet.naming.load[point],
+                "outcome": one.name,
+                "reads": one.count,
+                "of all reads": f"{one.share:.1%}",
+                "of waiting for reads": f"{one.time_share:.1%}",
+                "mean ms": one.mean_ms,
+                "× ordinary": _times(one),
+                "p50 ms": one.p50_ms,
+                "p99 ms": one.p99_ms,
+                "max ms": one.max_ms,
+            }
+            for point, _ in sheet.naming.points
+            for one in of_points.get(point, ())
+        ]
+    )
+    return sheet.of_lines(header[2:], rows)
 
 
 def _times(one: Outcome) -> str:

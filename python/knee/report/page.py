@@ -33,7 +33,7 @@ from knee.report import (
 )
 from knee.report.glossary import explained
 from knee.report.sheet import Sheet
-from knee.report.tables import folded
+from knee.report.tables import folded, grid, heading
 from knee.verdict.findings import Findings
 
 _EXPORT = "window.vegaEmbed = vegaEmbed;"
@@ -94,7 +94,7 @@ def html(findings: Findings, live: Live | None = None) -> str:
         if content := section(part):
             present.append((key, title, explained(content)))
         if figures := sheet.more[before:]:
-            further += f'<h3>{escape(title)}</h3><div class="grid">{"".join(figures)}</div>'
+            further += heading(title) + grid(*figures)
     if further:
         present.append(("more", "More figures", folded(f"More figures ({len(sheet.more)})", explained(further))))
     present.append(("provenance", "Where the numbers come from", provenance.section(sheet)))

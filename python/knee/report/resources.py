@@ -8,7 +8,7 @@ from knee.data.utilization import SATURATED
 from knee.report.charts.resources import cpu_bars, utilization_lines
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, folded, table
+from knee.report.tables import Cell, columns, folded, grid, table
 from knee.stats.intervals import Interval
 
 
@@ -53,7 +53,7 @@ def _of_part(sheet: Sheet) -> str:
             "CPU time by owner, as a share of all cores. “knee” is this program; “others” are programs outside the "
             "experiment.",
         )
-    return f'<div class="grid">{figures}</div>' + _candidates(sheet) + _components(sheet) + _per_point(sheet)
+    return grid(figures) + _candidates(sheet) + _components(sheet) + _per_point(sheet)
 
 
 def _candidates(sheet: Sheet) -> str:
@@ -80,28 +80,21 @@ def _candidates(sheet: Sheet) -> str:
 
 
 def _components(sheet: Sheet) -> str:
-    header = (
-        "configuration",
-        "part of the response time",
-        "clients",
-        "ms at these clients",
-        "most clients",
-        "ms at most clients",
-        "growth (ms)",
+    header, rows = columns(
+        [
+            {
+                "configuration": verdict.label,
+                "part of the response time": part.name,
+                "clients": verdict.bottleneck.from_clients,
+                "ms at these clients": part.from_ms,
+                "most clients": verdict.bottleneck.to_clients,
+                "ms at most clients": part.to_ms,
+                "growth (ms)": part.growth_ms,
+            }
+            for verdict in sheet.naming.verdicts
+            for part in verdict.bottleneck.components
+        ]
     )
-    rows: list[tuple[Cell, ...]] = [
-        (
-            verdict.label,
-            c.name,
-            verdict.bottleneck.from_clients,
-            c.from_ms,
-            verdict.bottleneck.to_clients,
-            c.to_ms,
-            c.growth_ms,
-        )
-        for verdict in sheet.naming.verdicts
-        for c in verdict.bottleneck.components
-    ]
     return sheet.of_configurations(header, rows) if rows else ""
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
-from typing import Literal
+from typing import Any, Literal
 
-from knee.report.charts.vega import Axis, Spec
+from knee.report.charts.clients import against_load
+from knee.report.charts.vega import Axis, Rows, Spec
 from knee.report.tables import Cell, table
 from knee.verdict.findings import Findings
 from knee.verdict.naming import Naming
@@ -44,6 +45,18 @@ class Sheet:
     def axis(self) -> Axis:
         axis = self.naming.axis
         return Axis(axis.field, axis.title, axis.levels, axis.names)
+
+    def place(self, point: int) -> dict[str, Any]:
+        """The fields of a point in a chart against the load: its load, and its line."""
+        return {self.axis.field: self.naming.load[point], "series": self.naming.short(self.naming.series[point])}
+
+    def against_load(self, values: Rows, title: str, *, diagonal: bool = False, bounds: Rows | None = None) -> Spec:
+        """One quantity against the load, with a line for each combination of the other factors."""
+        series = self.naming.series_title if len(self.naming.labels) > 1 else None
+        choices = self.naming.short_labels
+        return against_load(
+            values, title, series=series, choices=choices, axis=self.axis, diagonal=diagonal, bounds=bounds
+        )
 
     def of_configurations(self, header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
         """A table whose first column names configurations by their levels. With a single one, this column is

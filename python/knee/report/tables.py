@@ -49,6 +49,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[Cell]], *, wrap: bool =
     )
 
 
+def columns(rows: Sequence[Mapping[str, Cell]]) -> tuple[Sequence[str], Sequence[Sequence[Cell]]]:
+    """Rows by the names of their columns, as the header and the rows of a table."""
+    return tuple(rows[0]) if rows else (), [tuple(row.values()) for row in rows]
+
+
 def estimate_and_ends(interval: Interval) -> tuple[Cell, Cell, Cell]:
     """An estimate and the ends of its interval as three cells. A vague interval has no ends."""
     if is_vague(interval):
@@ -65,6 +70,17 @@ def grid(*figures: str) -> str:
     """Figures side by side; empty if all of them stand below "More figures"."""
     inner = "".join(figures)
     return f'<div class="grid">{inner}</div>' if inner else ""
+
+
+def heading(title: str) -> str:
+    """A heading within a section; empty without a title."""
+    return f"<h3>{escape(title)}</h3>" if title else ""
+
+
+def paragraphs(sentences: Iterable[str], kind: str = "") -> str:
+    """A paragraph of this kind for each sentence that is not empty."""
+    start = f'<p class="{kind}">' if kind else "<p>"
+    return "".join(f"{start}{escape(sentence)}</p>" for sentence in sentences if sentence)
 
 
 def folded(summary: str, content: str) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import polars as pl
 
 from knee.report.charts.timeline import resource_timeline, store_timeline, timeline
 from knee.report.charts.vega import Rows
 from knee.report.charts.vega import rows as records
 from knee.report.sheet import Sheet
+from knee.report.tables import grid, paragraphs
 from knee.verdict import words
 from knee.verdict.details import Details
 
@@ -68,8 +67,7 @@ def section(sheet: Sheet) -> str:
             wide=True,
         )
     sentences = [words.drift(details.drifts, dict(sheet.naming.points)), *words.log(details, sheet.naming)]
-    text = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences if sentence)
-    return f'{text}<div class="grid">{figures}{_of_stores(sheet, details)}</div>'
+    return paragraphs(sentences) + grid(figures, _of_stores(sheet, details))
 
 
 def _of_operations(sheet: Sheet, details: Details, shades: Rows, note: str) -> str:

@@ -11,7 +11,7 @@ from knee import factorial
 from knee.report.charts.knee import band, has_knee, knee_response, knee_throughput
 from knee.report.sheet import Place, Sheet
 from knee.report.strip import strip
-from knee.report.tables import Cell, estimate_and_ends, folded, table
+from knee.report.tables import Cell, estimate_and_ends, folded, heading, paragraphs, table
 from knee.stats.intervals import Interval, client_count, clients_between, counted, mean_interval, number, quantity
 from knee.verdict import words
 from knee.verdict.configuration import Verdict
@@ -58,21 +58,15 @@ def _common(sheet: Sheet, *, found: bool) -> tuple[str, str]:
 
     If a knee is `found`, it precedes the laws.
     """
-    first, laws, factors = _thresholds(sheet) + _arrivals(sheet) + _peak(sheet), _laws(sheet), _factors(sheet)
+    first, laws, factors = _loads(sheet) + _peak(sheet), _laws(sheet), _factors(sheet)
     return (first, laws + factors) if found else (first + factors + laws, "")
 
 
 def _without_knee(sheet: Sheet) -> str:
     """The findings, and the common reason why there is no knee. Bottlenecks that differ are a table."""
     findings, common = sheet.findings, sheet.findings.common_bottleneck
-    said = (
-        _thresholds(sheet)
-        + _arrivals(sheet)
-        + _peak(sheet)
-        + _factors(sheet)
-        + _laws(sheet)
-        + _finding("Knee", [words.knee(findings.verdicts[0].knee)])
-    )
+    said = _loads(sheet) + _peak(sheet) + _factors(sheet) + _laws(sheet)
+    said += _finding("Knee", [words.knee(findings.verdicts[0].knee)])
     if common is not None:
         said += _finding("Bottleneck", [words.bottleneck(common), *words.evidence(common)])
     text = f'<div class="verdict alone"><div>{said}</div></div>'
@@ -94,8 +88,7 @@ def _without_knee(sheet: Sheet) -> str:
         *(("bottleneck", "confidence") if common is None else ()),
     )
     details = "".join(
-        f"<h3>{escape(verdict.label)}</h3>"
-        + "".join(f"<p>{escape(line)}</p>" for line in words.bottleneck_lines(verdict.bottleneck, verdict.limits))
+        f"<h3>{escape(verdict.label)}</h3>" + paragraphs(words.bottleneck_lines(verdict.bottleneck, verdict.limits))
         for verdict in findings.verdicts
     )
     evidence = folded("The evidence for every bottleneck", details) if common is None else ""
@@ -134,13 +127,12 @@ def _verdict(
 ) -> str:
     """A configuration's knee and bottleneck, between the findings that are `common` to all."""
     knee, bottleneck = verdict.knee, verdict.bottleneck
-    heading = f"<h3>{escape(verdict.label)}</h3>" if verdict.label else ""
     of_knee = _finding("Knee", words.knee_lines(verdict), words.confidence(knee))
     *lines, confidence = words.bottleneck_lines(bottleneck, verdict.limits)
     of_bottleneck = _finding("Bottleneck", lines, confidence)
     said = common[0] + of_knee + of_bottleneck + common[1]
     figures = _figures(verdict) if knee.clients else ""
-    stations = heading + strip(verdict)
+    stations = heading(verdict.label) + strip(verdict)
     if len(knee.levels) < 2:
         return f'{stations}<div class="verdict alone"><div>{figures}{said}</div></div>'
     drawing = sheet.figure(
@@ -183,16 +175,10 @@ def _response_caption(knee: Knee) -> str:
     )
 
 
-def _thresholds(sheet: Sheet) -> str:
-    """The points that miss a limit; empty without limits."""
-    lines = words.thresholds(sheet.findings.thresholds, dict(sheet.naming.points))
-    return _finding("Thresholds", lines) if lines else ""
-
-
-def _arrivals(sheet: Sheet) -> str:
-    """The largest arrival rate that throughput follows; empty if the rate was not varied."""
-    lines = words.arrival_lines(sheet.findings)
-    return _finding("Arrivals", lines) if lines else ""
+def _loads(sheet: Sheet) -> str:
+    """The points that miss a limit, and the largest arrival rate that throughput follows; empty without either."""
+    limits = words.thresholds(sheet.findings.thresholds, dict(sheet.naming.points))
+    return _finding("Thresholds", limits) + _finding("Arrivals", words.arrival_lines(sheet.findings))
 
 
 def _peak(sheet: Sheet) -> str:
@@ -213,8 +199,7 @@ def _peak(sheet: Sheet) -> str:
 
 
 def _laws(sheet: Sheet) -> str:
-    lines = words.law_lines(sheet.findings.laws)
-    return _finding("Laws", lines) if lines else ""
+    return _finding("Laws", words.law_lines(sheet.findings.laws))
 
 
 def _factors(sheet: Sheet) -> str:
@@ -226,7 +211,7 @@ def _factors(sheet: Sheet) -> str:
         *(factorial.sentences(effects)[0] for effects in findings.effects),
         *map(words.unexplained, findings.unexplained),
     ]
-    return _finding("Factors", lines) if lines else ""
+    return _finding("Factors", lines)
 
 
 def _warnings(sheet: Sheet) -> str:
@@ -237,11 +222,12 @@ def _warnings(sheet: Sheet) -> str:
 
 
 def _finding(kind: str, lines: Sequence[str], confidence: str = "") -> str:
-    lead, *rest = [line for line in lines if line]
-    more = "".join(f"<p>{escape(line)}</p>" for line in rest)
-    doubt = f'<p class="doubt">{escape(confidence)}</p>' if confidence else ""
-    large = ' class="lead"' if len(lead) <= _LEAD_CHARACTERS_MAX else ""
-    return f'<div class="finding"><div class="kind">{kind}</div><p{large}>{escape(lead)}</p>{more}{doubt}</div>'
+    said = [line for line in lines if line]
+    if not said:
+        return ""
+    lead = paragraphs(said[:1], "lead" if len(said[0]) <= _LEAD_CHARACTERS_MAX else "")
+    more = paragraphs(said[1:]) + paragraphs([confidence], "doubt")
+    return f'<div class="finding"><div class="kind">{kind}</div>{lead}{more}</div>'
 
 
 def _knee_figure(verdict: Verdict) -> tuple[str, str]:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 
-from knee.report.charts.clients import against_load
-from knee.report.charts.vega import ends
+from knee.report.charts.vega import Rows, ends
 from knee.report.sheet import Sheet
-from knee.report.tables import Cell, folded
+from knee.report.tables import columns, folded, grid, heading, paragraphs
 from knee.stats.intervals import counted
 from knee.verdict import words
 from knee.verdict.views import View
@@ -37,8 +35,7 @@ def section(sheet: Sheet) -> str:
     if not any(found.values()):
         return ""
     texts = [
-        (f"<h3>{escape(verdict.label)}</h3>" if verdict.label else "")
-        + "".join(f"<p>{escape(sentence)}</p>" for sentence in words.views(found[verdict.label], verdict.knee))
+        heading(verdict.label) + paragraphs(words.views(found[verdict.label], verdict.knee))
         for verdict in sheet.findings.verdicts
         if found[verdict.label]
     ]
@@ -52,33 +49,28 @@ def _figures(sheet: Sheet, found: Mapping[str, tuple[View, ...]]) -> str:
         return ""
     figures = []
     for name, title, caption in _VIEWS:
-        values = []
-        for label, levels in found.items():
-            for view in levels:
-                at = ends(getattr(view, name))
-                values.append({"clients": view.clients, "series": sheet.naming.short(label), **at})
-        spec = against_load(
-            values,
-            title,
-            series=sheet.naming.series_title if len(sheet.naming.labels) > 1 else None,
-            choices=sheet.naming.short_labels,
-            axis=sheet.axis,
-        )
-        figures.append(sheet.figure(f"view-{name}", spec, caption))
-    return f'<div class="grid">{"".join(figures)}</div>'
+        values: Rows = [
+            {"clients": view.clients, "series": sheet.naming.short(label), **ends(getattr(view, name))}
+            for label, levels in found.items()
+            for view in levels
+        ]
+        figures.append(sheet.figure(f"view-{name}", sheet.against_load(values, title), caption))
+    return grid(*figures)
 
 
 def _table(sheet: Sheet, found: Mapping[str, tuple[View, ...]]) -> str:
-    header = (
-        "configuration",
-        "clients",
-        "one client (1/s of waiting)",
-        "all clients (requests/s)",
-        "the server (requests/s)",
+    return sheet.of_configurations(
+        *columns(
+            [
+                {
+                    "configuration": label,
+                    "clients": view.clients,
+                    "one client (1/s of waiting)": view.each,
+                    "all clients (requests/s)": view.together,
+                    "the server (requests/s)": view.server,
+                }
+                for label, levels in found.items()
+                for view in levels
+            ]
+        )
     )
-    rows: list[tuple[Cell, ...]] = [
-        (label, view.clients, view.each, view.together, view.server)
-        for label, levels in found.items()
-        for view in levels
-    ]
-    return sheet.of_configurations(header, rows)
