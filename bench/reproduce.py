@@ -5,8 +5,9 @@
 
 The points that have a published value are measured, with the length and the repetitions of the experiment's file.
 FOLDER keeps the runs: after an interruption, the same command continues. The program renews the rows of the named
-experiments in docs/reproductions/published.csv, and the table of published.md. With --short it measures each point of
-the first report for 8 s, once (three times for the factorial designs), and only prints.
+experiments in docs/reproductions/published.csv and the table of published.md. It writes the means of each measured
+point to points/EXPERIMENT.csv. Any experiment of the folder experiments/ may be named. With --short it measures each
+point of the first report for 8 s, once (three times for the factorial designs), and only prints.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pathlib import Path
 
 import polars as pl
 
-from bench.published import POINTS, PUBLISHED, SEED_000, Run
+from bench.published import CLIENTS, POINTS, PUBLISHED, SEED_000, Run
 from knee.data import Dataset
-from knee.stats.intervals import number
+from knee.stats.intervals import mean_interval, number
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "reproductions" / "published.md"
@@ -51,7 +52,7 @@ def rows_of(name: str, run: Run) -> list[Row]:
     shares = run.findings.cpu_shares.filter(pl.col("owner") == "others")["share"]
     shape = run.dataset.spec.measure
     rows = []
-    for each in PUBLISHED[name]:
+    for each in PUBLISHED.get(name, ()):
         measured = each.measured(run)
         half = measured.half_width
         rows.append(
@@ -68,6 +69,21 @@ def rows_of(name: str, run: Run) -> list[Row]:
             }
         )
     return rows
+
+
+def write_points(name: str, run: Run) -> None:
+    """Write the mean throughput and response time of each point, with half the width of their 95 % intervals."""
+    factors = run.dataset.factors
+    points = []
+    for _, rows in run.table.sort("point", "repetition").group_by("point", maintain_order=True):
+        point: dict[str, object] = {factor: rows[factor][0] for factor in factors} or {CLIENTS: rows[CLIENTS][0]}
+        for column in ("throughput", "response_ms"):
+            mean = mean_interval(rows[column].to_list())
+            half = "" if mean.half_width is None else f"{mean.half_width:.2g}"
+            point |= {column: f"{mean.estimate:.5g}", f"{column}_half": half}
+        points.append(point | {"repetitions": rows.height, "observed_s": rows["observed_s"][0]})
+    (PAGE.parent / "points").mkdir(exist_ok=True)
+    pl.DataFrame(points).write_csv(PAGE.parent / "points" / f"{name}.csv")
 
 
 def lines_of(rows: list[Row]) -> str:
@@ -106,7 +122,9 @@ def main(arguments: list[str]) -> None:
         return
     folder, *names = arguments
     for name in names or PUBLISHED:
-        write(rows_of(name, Run(measure(Path(folder).resolve(), name, short=False))))
+        run = Run(measure(Path(folder).resolve(), name, short=False))
+        write_points(name, run)
+        write(rows_of(name, run))
 
 
 if __name__ == "__main__":
