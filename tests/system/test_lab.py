@@ -259,7 +259,7 @@ def test_a_middleware_that_already_runs_elsewhere(lab: Lab) -> None:
         address = store.wait_ready(PATIENCE_S)
         assert address is not None
         middleware = host.start(
-            memcached.middleware("middleware", Middleware(workers=2), "127.0.0.1", [address], clients=10),
+            memcached.middleware("middleware", Middleware(workers=2), "127.0.0.1:0", [address], clients=10),
             lab.folder / "middleware.lines",
             lab.folder / "middleware.log",
             lambda *_: None,

@@ -10,7 +10,7 @@ import pytest
 from knee import spec
 from knee.errors import ProgramError
 from knee.lab.command import Command
-from knee.lab.deploy import memcached, stores
+from knee.lab.deploy import deployment, memcached, stores
 from knee.lab.programs import find
 
 TEXT = """\
@@ -43,7 +43,8 @@ def flags(command: Command) -> str:
 
 
 def load(configuration: spec.Configuration, index: int = 0) -> Command:
-    return stores.load(index, configuration, ["h:1", "h:2"], 1_700_000_000, 70, 5000, memcached.requests(configuration))
+    requests = memcached.requests(configuration)
+    return deployment.load(index, configuration, ["h:1", "h:2"], 1_700_000_000, 70, 5000, requests)
 
 
 def test_clients_are_split_over_hosts_and_threads() -> None:
@@ -78,11 +79,11 @@ def test_populating_and_measuring_agree_on_keys_and_values() -> None:
 def test_a_middleware_has_worker_slots_or_is_pipelined() -> None:
     tier = point().system.middleware
     assert tier is not None
-    command = flags(memcached.middleware("middleware-0", tier, "127.0.0.1", ["s:1", "s:2"], clients=12))
+    command = flags(memcached.middleware("middleware-0", tier, "127.0.0.1:9", ["s:1", "s:2"], clients=12))
     assert command.startswith("--listen 127.0.0.1:0 --server s:1 --server s:2 --workers 8 --threads 1")
     assert "--multiget sharded" in command
     pipelined = spec.Middleware(pipelined=True)
-    command = flags(memcached.middleware("middleware-0", pipelined, "127.0.0.1", ["s:1"], clients=12))
+    command = flags(memcached.middleware("middleware-0", pipelined, "127.0.0.1:9", ["s:1"], clients=12))
     assert "--pipelined" in command and "--workers" not in command
 
 
@@ -94,7 +95,7 @@ def test_a_lifetime_applies_where_a_factor_gives_a_near_cache() -> None:
     for level in experiment.factors["middleware.cache_mb"]:
         tier = experiment.at({"middleware.cache_mb": level}).system.middleware
         assert tier is not None
-        commands.append(flags(memcached.middleware("middleware-0", tier, "127.0.0.1", ["s:1"], clients=12)))
+        commands.append(flags(memcached.middleware("middleware-0", tier, "127.0.0.1:9", ["s:1"], clients=12)))
     without, cached = commands
     assert "--cache" not in without and "--cache-mb 64 --cache-ms 200" in cached
 

@@ -8,7 +8,7 @@ import pytest
 
 from knee import spec
 from knee.lab.command import Command
-from knee.lab.deploy import kv, stores
+from knee.lab.deploy import deployment, kv, stores
 from knee.lab.scratch import Scratch
 
 TEXT = """\
@@ -49,7 +49,7 @@ def flags(command: Command) -> str:
 def load(*overrides: str, index: int = 0) -> str:
     configuration = point(*overrides)
     requests = kv.requests(index, configuration, seed=5)
-    return flags(stores.load(index, configuration, ["h:1"], 1_700_000_000, 70, 5, requests))
+    return flags(deployment.load(index, configuration, ["h:1"], 1_700_000_000, 70, 5, requests))
 
 
 def test_a_store_behind_grpc_keeps_versions_in_memory_by_default() -> None:
@@ -87,12 +87,12 @@ def test_a_store_on_disk_has_the_time_to_write_what_is_in_memory() -> None:
 
 def test_a_mix_brings_only_the_flags_that_it_needs() -> None:
     command = load("workload.own_keys=true", "workload.key_draws=250", "workload.large_bytes=1000")
-    assert command.startswith("kv --protocol grpc --server h:1 --clients 4 --threads 1 --seconds 70")
+    assert command.startswith("kv --server h:1 --clients 4 --threads 1 --seconds 70")
     assert (
         "--mix read:3,bulk_put:1,scan:0 --own-keys --key-draws 250 --draws-seed 5 --bulk-keys 10 --large-bytes 1000"
         in command
     )
-    assert "--keys 10000 --value-bytes 4096 --key-choice uniform" in command
+    assert "--protocol grpc --keys 10000 --value-bytes 4096 --key-choice uniform" in command
     for flag in ("--scan-keys", "--set-get", "--multiget", "--key-prefix"):
         assert flag not in command
     plain = load("workload.interface=memcached", "workload.mix=read:1")
@@ -124,7 +124,9 @@ def test_populated_and_put_values_expire(protocol: tuple[str, ...]) -> None:
 
 def test_populating_goes_through_the_interface_that_is_measured() -> None:
     configuration = point("workload.interface=memcached", "workload.mix=read:1")
-    assert flags(stores.populate("populate-0", configuration, "h:1", seed=5)).startswith("kv --protocol memcached")
+    assert flags(stores.populate("populate-0", configuration, "h:1", seed=5)).startswith(
+        "kv --server h:1 --protocol memcached"
+    )
 
 
 def test_every_client_has_a_populated_key_of_its_own() -> None:

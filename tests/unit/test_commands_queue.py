@@ -8,7 +8,7 @@ import pytest
 
 from knee import spec
 from knee.lab.command import File
-from knee.lab.deploy import pgbench, postgresql, queue
+from knee.lab.deploy import deployment, pgbench, postgresql, queue
 from knee.lab.deploy.postgresql import Cluster
 from knee.lab.scratch import Scratch
 from knee.spec import Store
@@ -44,7 +44,7 @@ def middleware(*overrides: str) -> str:
     assert system.middleware is not None and system.store is not None
     url = queue.database_url(system.store, "127.0.0.1:5433", CLUSTER.data)
     password = CLUSTER.password if system.store.kind == "postgresql" else None
-    command = queue.middleware("middleware-0", system.middleware, system.store, "127.0.0.1", url, password, 4)
+    command = queue.middleware("middleware-0", system.middleware, system.store, "127.0.0.1:9", url, password, 4)
     return " ".join(command.argv[1:])
 
 
@@ -57,9 +57,9 @@ def served(*overrides: str) -> str:
 
 
 def load(*overrides: str, index: int = 0) -> str:
-    servers = ["h:1", "h:2"]
-    command = queue.load(index, point(*overrides), servers, start_at=1_700_000_000, seconds=70, seed=5)
-    return " ".join(command.argv[1:])
+    configuration = point(*overrides)
+    requests = queue.requests(index, configuration)
+    return " ".join(deployment.load(index, configuration, ["h:1", "h:2"], 1_700_000_000, 70, 5, requests).argv[1:])
 
 
 def test_a_middleware_has_a_connection_for_each_worker() -> None:
@@ -142,15 +142,14 @@ def test_a_backlog_is_between_the_clients_that_are_measured() -> None:
     assert "--backlog 300 --clients 4 --receivers self --characters 200" in backlog
     registered = [(1, 11), (2, 12), (3, 13), (4, 14)]
     for index, own in enumerate(("1:11,2:12", "3:13,4:14")):
-        argv = queue.load(index, configuration, ["h:1"], 1_700_000_000, 70, 5, registered).argv
-        assert f"--as {own}" in " ".join(argv)
+        assert f"--as {own}" in " ".join(queue.requests(index, configuration, registered))
     assert "--as" not in load()
 
 
 def test_many_registered_clients_take_several_arguments() -> None:
     registered = [(4_000_000_000 + n, 4_100_000_000 + n) for n in range(24_000)]
     configuration = point("load.clients=24000")
-    argv = queue.load(1, configuration, ["h:1"], 1_700_000_000, 70, 5, registered).argv
+    argv = queue.requests(1, configuration, registered)
     own = [argv[place + 1] for place, word in enumerate(argv) if word == "--as"]
     assert all(len(some) < 128 * 1024 for some in own)
     assert ",".join(own) == ",".join(f"{client}:{queue}" for client, queue in registered[12_000:])

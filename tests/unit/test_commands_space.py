@@ -8,7 +8,7 @@ import pytest
 
 from knee import spec
 from knee.errors import SpecError
-from knee.lab.deploy import deployment_of, space
+from knee.lab.deploy import deployment, deployment_of, space
 from knee.spec.design import runs
 
 EXPERIMENT = Path(__file__).resolve().parents[2] / "experiments" / "space-managers.toml"
@@ -51,7 +51,7 @@ def test_managers_servers_and_blocks_vary_in_the_experiment() -> None:
 def test_a_manager_lists_its_stores_and_has_memory_for_each_thread() -> None:
     tier = point().system.middleware
     assert tier is not None
-    command = space.manager("middleware-0", tier, "h", ["a:1=64M", "b:2=64M"], clients=8)
+    command = space.manager("middleware-0", tier, "h:9", ["a:1=64M", "b:2=64M"], clients=8)
     argv = " ".join(command.argv[1:])
     expected = (
         "manager --listen h:0 --threads 5 --memory-mb 320 --connections-max 72 --layout length "
@@ -65,7 +65,7 @@ def test_both_layouts_are_levels_of_a_factor() -> None:
     for level in experiment.factors["middleware.layout"]:
         tier = experiment.at({"middleware.layout": level}).system.middleware
         assert tier is not None
-        argv = space.manager("middleware-0", tier, "h", ["a:1=64M"], clients=8).argv
+        argv = space.manager("middleware-0", tier, "h:9", ["a:1=64M"], clients=8).argv
         assert argv[argv.index("--layout") + 1] == level
 
 
@@ -77,7 +77,8 @@ def test_a_store_has_its_part_of_the_space() -> None:
 
 
 def test_load_hosts_begin_with_different_managers() -> None:
-    commands = [space.load(index, point(), ["a:1", "b:2"], 1_700_000_000, 70, seed=5) for index in (0, 1)]
+    requests = space.requests(point().workload)
+    commands = [deployment.load(index, point(), ["a:1", "b:2"], 1_700_000_000, 70, 5, requests) for index in (0, 1)]
     first, second = (" ".join(command.argv[1:]) for command in commands)
     assert first.startswith("nbd --server a:1 --server b:2 --clients 4 --threads 1 --seconds 70 --start-at 1700000000")
     assert second.startswith("nbd --server b:2 --server a:1 ")

@@ -254,7 +254,7 @@ def lab_of(
         def _start_servers(self, configuration: spec.Configuration) -> NoReturn:
             raise NotImplementedError
 
-        def _load(self, index: int, configuration: spec.Configuration, targets: list[str], start_at: int) -> NoReturn:
+        def _requests(self, index: int, configuration: spec.Configuration) -> NoReturn:
             raise NotImplementedError
 
     monkeypatch.setattr("knee.lab.run.deployment_of", lambda _: Scripted)

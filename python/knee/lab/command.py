@@ -7,12 +7,8 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from knee.lab import programs
-
-if TYPE_CHECKING:
-    from knee.spec import Workload
 
 CONNECTIONS_SPARE = 64
 """Spare connections of a server for populating, probing and reconnecting."""
@@ -77,13 +73,6 @@ class Command:
 def addressed_to(addresses: Sequence[str]) -> list[str]:
     """The servers of a client."""
     return [part for address in addresses for part in ("--server", address)]
-
-
-def pacing(workload: Workload, hosts: int) -> list[str]:
-    """How the clients of one of several load hosts pace their requests."""
-    if workload.rate is not None:
-        return ["--rate", repr(workload.rate / hosts), "--arrivals", workload.arrivals]
-    return ["--think-ms", repr(workload.think_ms), "--think", workload.think]
 
 
 def life() -> list[str]:

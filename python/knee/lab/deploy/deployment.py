@@ -12,14 +12,15 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from knee.data import Outcome, RunFolder
 from knee.errors import ProcessError
-from knee.lab.command import START_PASSED, Command
+from knee.lab import programs
+from knee.lab.command import START_PASSED, Command, addressed_to, life
 from knee.lab.hosts import Host, Link, Process
 from knee.lab.probe import Sample
 from knee.lab.scratch import Scratch
@@ -137,17 +138,18 @@ class Deployment(ABC):
         """Start stores and middlewares; return both, and the addresses for the clients."""
 
     @abstractmethod
-    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
-        """The clients of one load host."""
+    def _requests(self, index: int, configuration: Configuration) -> list[str]:
+        """Flags of a load host for the requests of its clients."""
 
     def _start_clients(
         self, configuration: Configuration, targets: list[str], start_at: int, lead_s: float
     ) -> list[Process]:
         begun = time.monotonic()
-        clients = [
-            self._start(self._growing(self._load(index, configuration, targets, start_at)))
-            for index in range(configuration.system.load.hosts)
-        ]
+        clients = []
+        for index in range(configuration.system.load.hosts):
+            requests = self._requests(index, configuration)
+            command = load(index, configuration, targets, start_at, self._seconds, self._seed, requests)
+            clients.append(self._start(self._growing(command)))
         for client in clients:
             try:
                 client.wait_ready(READY_TIMEOUT_S + lead_s)
@@ -178,6 +180,15 @@ class Deployment(ABC):
             self._folder.log_path(self._run, command.process),
             self._note,
         )
+
+    def _start_tier(
+        self, role: str, hosts: int, command: Callable[[str, str], Command]
+    ) -> tuple[list[Process], list[str]]:
+        """Start a server on each host of a tier: a command of the host's name and a free address there. Return the
+        processes, and their addresses when they are ready."""
+        names = [f"{role}-{index}" for index in range(hosts)]
+        processes = [self._start(command(name, self._host.free_address(name))) for name in names]
+        return processes, [address_of(process) for process in processes]
 
     def _prepared(self, command: Command, at: str | None) -> Command:
         """A command with the host of the experiment and the scratch directory that it uses."""
@@ -246,6 +257,38 @@ def links_of(system: System) -> Iterator[tuple[str, Link]]:
         if tier is not None and getattr(tier, "address", None) is None:
             for index in range(tier.hosts):
                 yield f"{role}-{index}", Link(tier.link_mbit, tier.receive_mbit or tier.link_mbit, tier.delay_ms)
+
+
+def load(
+    index: int,
+    configuration: Configuration,
+    servers: Sequence[str],
+    start_at: int,
+    seconds: int,
+    seed: int,
+    requests: Sequence[str],
+) -> Command:
+    """The clients of one load host, dealt to the servers in turn.
+
+    Each host begins with another server, so that few clients on many hosts do not all use the first.
+    """
+    tier, workload = configuration.system.load, configuration.workload
+    first, clients = index % len(servers), configuration.clients // tier.hosts
+    pacing = ["--think-ms", repr(workload.think_ms), "--think", workload.think]
+    if workload.rate is not None:
+        pacing = ["--rate", repr(workload.rate / tier.hosts), "--arrivals", workload.arrivals]
+    argv = [
+        str(programs.find("knee-load")),
+        workload.protocol,
+        *addressed_to([*servers[first:], *servers[:first]]),
+        *("--clients", str(clients), "--threads", str(min(tier.threads, clients))),
+        *("--seconds", str(seconds), "--start-at", str(start_at), "--seed", str(seed + index)),
+        *pacing,
+        *requests,
+        *(["--verify"] if workload.verify else []),
+        *life(),
+    ]
+    return Command(f"load-{index}", "load", tuple(argv))
 
 
 def finished(process: Process, timeout_s: float) -> None:

@@ -8,7 +8,7 @@ from knee.errors import ProcessError
 from knee.lab import programs
 from knee.lab.command import Command, life, tied
 from knee.lab.deploy.deployment import finished
-from knee.lab.deploy.stores import StoresDeployment
+from knee.lab.deploy.stores import StoresDeployment, keys
 from knee.lab.hosts import Process
 from knee.spec import Configuration, Graph
 
@@ -47,7 +47,8 @@ def requests(index: int, configuration: Configuration, seed: int) -> list[str]:
     argv += [] if workload.key_draws is None else draws
     argv += ["--scan-keys", str(workload.scan_keys)] if asked & {"scan", "atomic_scan"} else []
     argv += ["--bulk-keys", str(workload.bulk_keys)] if "bulk_put" in asked else []
-    return argv + ([] if workload.large_bytes is None else ["--large-bytes", str(workload.large_bytes)])
+    argv += [] if workload.large_bytes is None else ["--large-bytes", str(workload.large_bytes)]
+    return [*argv, *keys(configuration), "--key-choice", workload.key_choice]
 
 
 class KvDeployment(StoresDeployment):

@@ -5,21 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from knee.lab import programs
-from knee.lab.command import CONNECTIONS_SPARE, Command, addressed_to, life
-from knee.lab.deploy.deployment import address_of
-from knee.lab.deploy.stores import StoresDeployment
+from knee.lab.command import CONNECTIONS_SPARE, Command, addressed_to, life, port_zero
+from knee.lab.deploy.stores import StoresDeployment, keys
 from knee.lab.hosts import Process
 from knee.spec import Configuration, Middleware
 
 
-def middleware(process: str, tier: Middleware, host: str, servers: Sequence[str], clients: int) -> Command:
+def middleware(process: str, tier: Middleware, free_address: str, servers: Sequence[str], clients: int) -> Command:
     """A middleware on a port of its own choice, in front of the stores at these addresses."""
     mode = ["--pipelined"] if tier.pipelined else ["--workers", str(tier.workers)]
     cache = {"--cache-mb": tier.cache_mb, "--cache-ms": tier.cache_ms} if tier.cache_mb else {}
     switches = {"--batch-max": tier.batch_max, **cache}
     argv = [
         str(programs.find("knee-proxy")),
-        *("--listen", f"{host}:0"),
+        *("--listen", port_zero(free_address)),
         *addressed_to(servers),
         *mode,
         *("--threads", str(tier.threads), "--multiget", tier.multiget),
@@ -34,7 +33,8 @@ def requests(configuration: Configuration) -> list[str]:
     """Flags of a load host for the requests of its clients."""
     workload = configuration.workload
     pipeline = [] if workload.pipeline is None else ["--pipeline", str(workload.pipeline)]
-    return ["--set-get", workload.set_get, "--multiget", str(workload.multiget), *pipeline]
+    own = ["--set-get", workload.set_get, "--multiget", str(workload.multiget), *pipeline]
+    return [*own, *keys(configuration), "--key-choice", workload.key_choice]
 
 
 class MemcachedDeployment(StoresDeployment):
@@ -55,9 +55,7 @@ class MemcachedDeployment(StoresDeployment):
             return [], []
         if tier.address is not None:
             return [], list(tier.address)
-        processes = []
-        for index in range(tier.hosts):
-            name = f"middleware-{index}"
-            interface = self._host.free_address(name).rpartition(":")[0]
-            processes.append(self._start(middleware(name, tier, interface, servers, configuration.clients)))
-        return processes, [address_of(process) for process in processes]
+        clients = configuration.clients
+        return self._start_tier(
+            "middleware", tier.hosts, lambda name, address: middleware(name, tier, address, servers, clients)
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from knee.errors import ProcessError
 from knee.lab import programs
-from knee.lab.command import CONNECTIONS_SPARE, Command, File, addressed_to, life, pacing
+from knee.lab.command import CONNECTIONS_SPARE, Command, File, addressed_to, life, port_zero
 from knee.lab.deploy import postgresql
 from knee.lab.deploy.deployment import (
     POPULATE_BYTES_PER_S,
@@ -37,14 +37,11 @@ Identity = tuple[int, int]
 
 def database_url(store: Store, address: str | None, data: Path | None) -> str:
     """The --database of a middleware. A database of the lab has a directory `data`."""
-    if store.kind == "postgresql" and data is not None:
-        assert address is not None, "a PostgreSQL listens"
-        return postgresql.own_url(address)
     if store.kind == "postgresql":
-        return f"postgresql://{store.user}@{address}/{store.database}"
-    if store.kind == "sqlite" and data is not None:
-        return f"sqlite:{data}"
-    return store.kind
+        assert address is not None, "a PostgreSQL listens"
+        elsewhere = f"postgresql://{store.user}@{address}/{store.database}"
+        return elsewhere if data is None else postgresql.own_url(address)
+    return f"sqlite:{data}" if store.kind == "sqlite" and data is not None else store.kind
 
 
 def migrate(process: str, url: str, password: File | None) -> Command:
@@ -59,7 +56,7 @@ def _with(password: File | None, command: Command) -> Command:
 
 
 def middleware(
-    process: str, tier: Middleware, store: Store, host: str, url: str, password: File | None, clients: int
+    process: str, tier: Middleware, store: Store, free_address: str, url: str, password: File | None, clients: int
 ) -> Command:
     """A middleware on a port of its own choice, in front of a database."""
     connections = tier.workers if tier.connections is None else tier.connections // tier.hosts
@@ -67,7 +64,7 @@ def middleware(
     is_file = store.kind == "sqlite" and store.durability in ("always", "none")
     argv = [
         str(programs.find("knee-queue")),
-        *("--listen", f"{host}:0"),
+        *("--listen", port_zero(free_address)),
         *_database(url, password),
         *("--workers", str(tier.workers), "--threads", str(tier.threads)),
         *(pool if store.kind == "postgresql" else []),
@@ -96,35 +93,16 @@ def backlog(process: str, configuration: Configuration, server: str, seed: int) 
     return Command(process, "populate", tuple(argv))
 
 
-def load(
-    index: int,
-    configuration: Configuration,
-    servers: Sequence[str],
-    start_at: int,
-    seconds: int,
-    seed: int,
-    registered: Sequence[Identity] = (),
-) -> Command:
-    """The clients of one load host, dealt to the middlewares in turn; each host begins with another middleware.
-
-    `registered` are the clients that a backlog has registered for all hosts; each host takes its part.
+def requests(index: int, configuration: Configuration, registered: Sequence[Identity] = ()) -> list[str]:
+    """Flags of a load host for the requests of its clients. `registered` are the clients that a backlog has registered
+    for all hosts; each host takes its part.
     """
-    tier, workload = configuration.system.load, configuration.workload
-    first, clients = index % len(servers), configuration.clients // tier.hosts
+    workload, clients = configuration.workload, configuration.clients // configuration.system.load.hosts
     own = registered[index * clients : (index + 1) * clients]
-    argv = [
-        str(programs.find("knee-load")),
-        "queue",
-        *addressed_to([*servers[first:], *servers[:first]]),
-        *("--clients", str(clients), "--threads", str(min(tier.threads, clients))),
-        *("--seconds", str(seconds), "--start-at", str(start_at), "--seed", str(seed + index)),
-        *pacing(workload, tier.hosts),
+    return [
         *("--loop", workload.loop, "--characters", str(workload.characters), "--receivers", workload.receivers),
         *(word for place in range(0, len(own), _AS_MAX) for word in ("--as", _pairs(own[place : place + _AS_MAX]))),
-        *(["--verify"] if workload.verify else []),
-        *life(),
     ]
-    return Command(f"load-{index}", "load", tuple(argv))
 
 
 def _pairs(identities: Sequence[Identity]) -> str:
@@ -148,9 +126,8 @@ class QueueDeployment(Deployment):
     _registered: Sequence[Identity] = ()
     """The clients of the backlog."""
 
-    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
-        seconds = self._seconds
-        return load(index, configuration, targets, start_at, seconds, self._seed, registered=self._registered)
+    def _requests(self, index: int, configuration: Configuration) -> list[str]:
+        return requests(index, configuration, self._registered)
 
     def _start_servers(self, configuration: Configuration) -> tuple[list[Process], list[Process], list[str]]:
         tier, store, workload = configuration.system.middleware, configuration.system.store, configuration.workload
@@ -164,17 +141,16 @@ class QueueDeployment(Deployment):
         if wanted := postgresql.indexes(store.indexes):
             self._ask_database("indexes", url, "\n".join([*wanted, ""]), MADE_S)
 
-        def start(process: str, at: str) -> Process:
-            interface = self._host.free_address(at).rpartition(":")[0]
-            return self._start(middleware(process, tier, store, interface, url, password, configuration.clients), at=at)
+        def serving(process: str, free_address: str) -> Command:
+            return middleware(process, tier, store, free_address, url, password, configuration.clients)
 
         if workload.backlog:
             # Through a separate middleware, so that the measured ones count only measured requests.
-            sending = start("populate-middleware", at=_STORE)
+            sending = self._start(serving("populate-middleware", self._host.free_address(_STORE)), at=_STORE)
             self._send_backlog(configuration, address_of(sending))
             sending.stop(sending.command.grace_s)
-        middlewares = [start(name, at=name) for name in (f"middleware-{index}" for index in range(tier.hosts))]
-        return databases, middlewares, [address_of(process) for process in middlewares]
+        middlewares, targets = self._start_tier("middleware", tier.hosts, serving)
+        return databases, middlewares, targets
 
     def _start_database(self, configuration: Configuration, store: Store) -> tuple[list[Process], str, File | None]:
         """Start or prepare the database; return its process if the lab started one, its URL, and its password."""

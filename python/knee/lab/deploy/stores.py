@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import signal
 import time
-from abc import abstractmethod
 
 from knee.lab import programs
-from knee.lab.command import CHECKPOINT_S, CONNECTIONS_SPARE, Command, addressed_to, life, pacing, port_zero, tied
+from knee.lab.command import CHECKPOINT_S, CONNECTIONS_SPARE, Command, addressed_to, life, port_zero, tied
 from knee.lab.deploy.deployment import (
     POPULATE_BYTES_PER_S,
     POPULATE_KEYS_PER_S,
     READY_TIMEOUT_S,
     Deployment,
-    address_of,
 )
 from knee.lab.hosts import Process
 from knee.lab.scratch import Scratch
@@ -107,57 +105,24 @@ def populate(process: str, configuration: Configuration, server: str, seed: int)
     workload = configuration.workload
     argv = [
         str(programs.find("knee-load")),
-        *_protocol(workload),
+        workload.protocol,
         *addressed_to([server]),
-        *_keys(configuration),
+        *keys(configuration),
         *("--populate", str(workload.populated), "--seed", str(seed)),
         *life(),
     ]
     return Command(process, "populate", tuple(argv))
 
 
-def load(
-    index: int,
-    configuration: Configuration,
-    servers: list[str],
-    start_at: int,
-    seconds: int,
-    seed: int,
-    requests: list[str],
-) -> Command:
-    """The clients of one load host, dealt to the servers in turn.
-
-    Each host begins with another server, so that few clients on many hosts do not all use the first.
-    """
-    tier, workload = configuration.system.load, configuration.workload
-    first, clients = index % len(servers), configuration.clients // tier.hosts
-    argv = [
-        str(programs.find("knee-load")),
-        *_protocol(workload),
-        *addressed_to([*servers[first:], *servers[:first]]),
-        *("--clients", str(clients), "--threads", str(min(tier.threads, clients))),
-        *("--seconds", str(seconds), "--start-at", str(start_at), "--seed", str(seed + index)),
-        *pacing(workload, tier.hosts),
-        *requests,
-        *_keys(configuration),
-        *("--key-choice", workload.key_choice),
-        *(["--verify"] if workload.verify else []),
-        *life(),
-    ]
-    return Command(f"load-{index}", "load", tuple(argv))
-
-
-def _protocol(workload: Workload) -> list[str]:
-    return ["kv", "--protocol", workload.interface] if workload.protocol == "kv" else ["memcached"]
-
-
-def _keys(configuration: Configuration) -> list[str]:
+def keys(configuration: Configuration) -> list[str]:
     """Flags that populating and measuring share: the keys, and the lengths and lifetimes of their values."""
     workload = configuration.workload
+    interface = ["--protocol", workload.interface] if workload.protocol == "kv" else []
     # The users of a graph are plain numbers.
     names = [] if workload.graph is None else ["--key-prefix", "", "--key-format", "plain"]
     expiry = [] if workload.ttl_s is None else ["--ttl-s", str(workload.ttl_s)]
-    return [*names, "--keys", str(configuration.key_count), "--value-bytes", str(workload.value_bytes), *expiry]
+    values = ["--keys", str(configuration.key_count), "--value-bytes", str(workload.value_bytes)]
+    return [*interface, *names, *values, *expiry]
 
 
 def populating_s(workload: Workload) -> float:
@@ -170,28 +135,16 @@ def populating_s(workload: Workload) -> float:
 class StoresDeployment(Deployment):
     """The processes of a run with key-value stores."""
 
-    @abstractmethod
-    def _requests(self, index: int, configuration: Configuration) -> list[str]:
-        """Flags of a load host for the requests of its clients."""
-
-    def _load(self, index: int, configuration: Configuration, targets: list[str], start_at: int) -> Command:
-        requests = self._requests(index, configuration)
-        return load(index, configuration, targets, start_at, self._seconds, self._seed, requests)
-
     def _start_stores(self, configuration: Configuration) -> tuple[list[Process], list[str]]:
         tier = configuration.system.store
         if tier is None:
             return [], []
         if tier.address is not None:
             return [], list(tier.address)
-        connections = connections_per_store(configuration)
-        processes = []
-        for index in range(tier.hosts):
-            name = f"store-{index}"
-            address = self._host.free_address(name)
-            command = store(name, tier, address, connections, configuration.workload, self._room)
-            processes.append(self._start(command))
-        return processes, [address_of(process) for process in processes]
+        connections, workload = connections_per_store(configuration), configuration.workload
+        return self._start_tier(
+            "store", tier.hosts, lambda name, address: store(name, tier, address, connections, workload, self._room)
+        )
 
     def _populate(self, configuration: Configuration, stores: list[str]) -> None:
         """Set the populated share of the keys on every store; unknown stores are populated through a middleware."""
