@@ -159,7 +159,7 @@ class Systems:
         """Debian's memcached."""
         port = port or free_port()
         user = ["-u", "root"] if os.geteuid() == 0 else []
-        program = str(find_foreign("memcached", "memcached"))
+        program = str(find_foreign("memcached"))
         return self._start([program, "-l", "127.0.0.1", "-p", str(port), *user, *flags], port)
 
     def kv(self, port: int | None = None, *flags: str) -> Running:

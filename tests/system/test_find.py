@@ -45,7 +45,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY / "python")}
 def installed() -> None:
     try:
         for name in ("nginx", "wrk"):
-            find_foreign(name, name)
+            find_foreign(name)
     except ProgramError as error:
         pytest.fail(f"these tests need every program: {error}")
 
@@ -97,7 +97,7 @@ def test_find_ends_with_a_folder_that_all_commands_read(tmp_path: Path, port: in
 def test_find_of_nginx_that_refuses_requests_answers_below_in_json(tmp_path: Path, port: int) -> None:
     (tmp_path / "nginx.conf").write_text(NGINX.format(folder=tmp_path, port=port))
     (tmp_path / "think.lua").write_text("function delay() return 20 end")
-    nginx = f"{find_foreign('nginx', 'nginx')} -p {tmp_path} -c {tmp_path}/nginx.conf -e {tmp_path}/log"
+    nginx = f"{find_foreign('nginx')} -p {tmp_path} -c {tmp_path}/nginx.conf -e {tmp_path}/log"
     words = ["--", "wrk", "-t1", "-c{clients}", "-d{seconds}s", "-s", "think.lua", f"http://127.0.0.1:{port}/"]
     done = knee("find", "--json", "--seconds", "1", "--system", nginx, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -99,7 +99,7 @@ def redis(start: Callable[..., Running], tmp_path: Path) -> Callable[..., Runnin
     def started(*flags: str, port: int | None = None) -> Running:
         port = port or free_port()
         own = ["--bind", "127.0.0.1", "--port", str(port), "--save", "", "--dir", str(tmp_path)]
-        return start([str(find_foreign("redis-server", "redis-server")), *own, *flags], port)
+        return start([str(find_foreign("redis-server")), *own, *flags], port)
 
     return started
 
@@ -176,7 +176,7 @@ def relayed(url: str, change: Callable[[str], str]) -> Iterator[str]:
 def test_node_exporter_reports_its_machine(start: Callable[..., Running]) -> None:
     port = free_port()
     only = ["--collector.disable-defaults", "--collector.cpu", "--collector.stat"]
-    program = str(find_foreign("prometheus-node-exporter", "prometheus-node-exporter"))
+    program = str(find_foreign("prometheus-node-exporter"))
     start([program, f"--web.listen-address=127.0.0.1:{port}", *only], port)
     url = f"http://127.0.0.1:{port}/metrics"
     with pytest.raises(SpecError, match=f"--watch {url}: .*this machine.*port:NUMBER"):

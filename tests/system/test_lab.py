@@ -80,7 +80,7 @@ def installed() -> None:
     try:
         for name in ("knee-kv", "knee-proxy", "knee-load"):
             programs.find(name)
-        programs.find_foreign("memcached", "memcached")
+        programs.find_foreign("memcached")
     except ProgramError as error:
         pytest.fail(f"the system tests need every program: {error}")
 

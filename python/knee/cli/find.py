@@ -95,7 +95,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         remote.read()
     if options.tool is not None and options.tool not in TOOLS:
         raise SpecError(f"--from: no tool {options.tool}: expected {', '.join(TOOLS)}")
-    find_foreign(words[0], words[0])
+    find_foreign(words[0])
     host, command = LocalHost(), shlex.join(words)
     about = {"command": command, "options": asdict(options), "knee": __version__, "machine": host.describe()}
     folder = SearchFolder.create(Path(options.runs_dir), about)

@@ -162,7 +162,7 @@ def nginx(point: Configuration, store: Store, address: str, room: Scratch) -> Co
     connections = point.clients + CONNECTIONS_SPARE
     text = _NGINX.format(folder=folder, user=user, threads=store.threads, connections=connections, address=address)
     files = (File(folder / "nginx.conf", text), File(folder / "value.txt", "x" * int(point.workload.value_bytes)))
-    path = str(programs.find_foreign("nginx", "nginx"))
+    path = str(programs.find_foreign("nginx"))
     argv = (*tied(), path, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf"))
     return Command(_NAME, "store", argv, serves=f"http://{address}/", asks="http", is_family=True, files=files)
 
@@ -173,7 +173,7 @@ def redis(store: Store, address: str, room: Scratch) -> Command:
     syncs = {"always": "always", "none": "no"}.get(store.durability or "")
     argv = [
         *tied(),
-        str(programs.find_foreign("redis-server", "redis-server")),
+        str(programs.find_foreign("redis-server")),
         *("--bind", host, "--port", port, "--dir", str(room.data_path(_NAME)), "--save", ""),
         *(("--appendonly", "yes", "--appendfsync", syncs) if syncs else ("--appendonly", "no")),
         *(("--io-threads", str(store.threads), "--io-threads-do-reads", "yes") if store.threads > 1 else ()),

@@ -153,7 +153,7 @@ class System:
             place_of(ready)
         except SpecError as error:
             raise SpecError(f"{names[1]} {ready}: {error}") from None
-        return cls((str(find_foreign(name, name)), *words), ready)
+        return cls((str(find_foreign(name)), *words), ready)
 
     @property
     def place(self) -> tuple[str, int]:

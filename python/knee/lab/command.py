@@ -82,7 +82,7 @@ def life() -> list[str]:
 
 def tied() -> list[str]:
     """Prefix of a foreign program's command: with setpriv (util-linux) the kernel ends the program with the lab."""
-    return [str(programs.find_foreign("setpriv", "util-linux")), "--pdeathsig", "KILL", "--"]
+    return [str(programs.find_foreign("setpriv")), "--pdeathsig", "KILL", "--"]
 
 
 def port_zero(address: str) -> str:

@@ -14,6 +14,12 @@ from knee.errors import ProgramError
 
 _PROFILES = ("release", "fast", "debug")
 _POSTGRESQL = Path("/usr/lib/postgresql")
+_PACKAGES = {
+    **dict.fromkeys(("nsenter", "setpriv", "unshare"), "util-linux"),
+    **dict.fromkeys(("ip", "tc"), "iproute2"),
+    **dict.fromkeys(("redis-benchmark", "redis-cli"), "redis-tools"),
+}
+"""Debian's packages of programs; others have the names of their packages."""
 _ELSEWHERE = ContextVar("elsewhere", default=False)
 
 
@@ -50,7 +56,7 @@ def find(name: str) -> Path:
     )
 
 
-def find_foreign(name: str, package: str) -> Path:
+def find_foreign(name: str, package: str | None = None) -> Path:
     """The path of a program of the distribution, or of one with a path. Raises ProgramError that names its Debian
     package."""
     if _ELSEWHERE.get():
@@ -59,6 +65,7 @@ def find_foreign(name: str, package: str) -> Path:
     if found is None and "/" in name:
         raise ProgramError(f"{name}: no such program, or it may not be executed; correct its path, or use `chmod +x`")
     if found is None:
+        package = package or _PACKAGES.get(name, name)
         raise ProgramError(f"{name} is not installed; on Debian, install it with `apt-get install {package}`")
     return Path(found)
 

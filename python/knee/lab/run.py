@@ -176,23 +176,23 @@ def check_programs(spec: Spec) -> dict[str, Path]:
     found = {"knee-load": programs.find("knee-load")}
     if spec.measure.hosts == "emulated":
         found["knee-link"] = programs.find("knee-link")
-        for name, package in (("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")):
-            programs.find_foreign(name, package)
+        for name in ("ip", "tc", "nsenter"):
+            programs.find_foreign(name)
     if system.middleware is not None and system.middleware.address is None:
         name = {"queue": "knee-queue", "nbd": "knee-space"}.get(spec.base.workload.protocol, "knee-proxy")
         found[name] = programs.find(name)
     if system.store is not None and system.store.address is None:
         found |= {name: programs.find(name) for name in ("knee-kv", "knee-space") if name in kinds}
         if "memcached" in kinds:
-            found["memcached"] = programs.find_foreign("memcached", "memcached")
+            found["memcached"] = programs.find_foreign("memcached")
         if "postgresql" in kinds:
             found |= _find_postgresql(spec)
         if kinds & {"memcached", "postgresql"}:
-            programs.find_foreign("setpriv", "util-linux")
+            programs.find_foreign("setpriv")
     is_queue_here = system.middleware is None or system.middleware.address is None
     if is_queue_here and system.store is not None and system.store.address is not None and "postgresql" in kinds:
         found["psql"] = programs.find_postgresql("psql")
-        programs.find_foreign("setpriv", "util-linux")
+        programs.find_foreign("setpriv")
     return found
 
 
@@ -203,12 +203,11 @@ def _find_foreign(spec: Spec) -> dict[str, Path]:
     load = [] if system.load.command is not None else [system.load.kind]
     store = [] if system.store is None else [system.store.kind]
     kinds = {*spec.factors.get("load.kind", load), *spec.factors.get("store.kind", store)}
-    programs.find_foreign("setpriv", "util-linux")
-    found = {name: programs.find_foreign(name, Path(name).name).absolute() for name in _named(spec)}
-    found |= {name: programs.find_foreign(name, name) for name in ("nginx", "wrk") if name in kinds}
-    if "redis" in kinds:
-        found["redis-server"] = programs.find_foreign("redis-server", "redis-server")
-        found |= {name: programs.find_foreign(name, "redis-tools") for name in ("redis-benchmark", "redis-cli")}
+    programs.find_foreign("setpriv")
+    found = {name: programs.find_foreign(name).absolute() for name in _named(spec)}
+    names = [name for name in ("nginx", "wrk") if name in kinds]
+    names += ("redis-server", "redis-benchmark", "redis-cli") if "redis" in kinds else ()
+    found |= {name: programs.find_foreign(name) for name in names}
     if "postgresql" in kinds:
         found |= {name: programs.find_postgresql(name) for name in ("initdb", "postgres", "psql", "pgbench")}
     return found

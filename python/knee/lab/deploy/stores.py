@@ -82,7 +82,7 @@ def _memcached(process: str, tier: Store, address: str, connections: int) -> Com
     host, _, port = address.rpartition(":")
     argv = [
         *tied(),
-        str(programs.find_foreign("memcached", "memcached")),
+        str(programs.find_foreign("memcached")),
         *("-l", host, "-p", port, "-U", "0", "-t", str(tier.threads), "-m", str(tier.memory_mb)),
         *("-c", str(max(1024, connections + CONNECTIONS_SPARE))),
         # memcached needs this flag to run as root, and ignores it otherwise.

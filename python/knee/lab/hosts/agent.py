@@ -174,13 +174,9 @@ class Agent:
 
 
 def _found(name: str) -> Path:
-    if name in _OF_POSTGRESQL:
+    if name in ("initdb", "postgres", "psql"):
         return programs.find_postgresql(name)
-    return programs.find(name) if name.startswith("knee-") else programs.find_foreign(name, _PACKAGES.get(name, name))
-
-
-_OF_POSTGRESQL = ("initdb", "postgres", "psql")
-_PACKAGES = {"setpriv": "util-linux"}
+    return programs.find(name) if name.startswith("knee-") else programs.find_foreign(name)
 
 
 def _localised(command: Command, room: Scratch) -> Command:

@@ -372,7 +372,7 @@ def _write(file: File) -> None:
 
 def _unprivileged(argv: Sequence[str]) -> tuple[str, ...]:
     """A command line that root runs as user 1 of a user namespace. The files stay root's."""
-    unshare = str(programs.find_foreign("unshare", "util-linux"))
+    unshare = str(programs.find_foreign("unshare"))
     return unshare, "--user", "--map-user=1", "--map-group=1", "--", *argv
 
 

@@ -36,11 +36,11 @@ class Namespace:
 
     def entering(self, argv: Sequence[str]) -> tuple[str, ...]:
         """The command line of a program inside; the process stays this one's child."""
-        return str(programs.find_foreign("nsenter", "util-linux")), f"--net={self.path}", "--", *argv
+        return str(programs.find_foreign("nsenter")), f"--net={self.path}", "--", *argv
 
     def run(self, program: str, lines: Sequence[str]) -> None:
         """Run `ip` or `tc` inside, with a batch of commands. Raises ProcessError with the reason if one fails."""
-        argv = self.entering([str(programs.find_foreign(program, "iproute2")), "-batch", "-"])
+        argv = self.entering([str(programs.find_foreign(program)), "-batch", "-"])
         done = subprocess.run(argv, input="\n".join([*lines, ""]), capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ProcessError(f"emulated hosts: {program} failed: {' / '.join(done.stderr.split(chr(10))[:3])}")
