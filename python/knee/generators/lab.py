@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from knee import check
@@ -22,13 +22,11 @@ from knee.lab.deploy.deployment import Progress
 from knee.lab.hosts import Process
 from knee.lab.hosts.local import LocalHost
 from knee.lab.remote import Remote
-from knee.lab.run import Tally, files_of
+from knee.lab.run import Tally, files_of, make_each
 from knee.lab.scratch import Scratch, scratch
 from knee.spec import Spec
 from knee.spec.design import Run
 
-_BETWEEN_S = 1.0
-"""Seconds between runs, for the first estimate of the remaining time."""
 _REQUESTS_MIN = 100
 """Fewest requests of a run for each client, if the command has a number of requests."""
 _BEFORE_S, _BEFORE_MAX = 0.25, 4
@@ -64,41 +62,24 @@ class CommandLab:
         ends, then with the reason of a failure. The output of a failed run stays an unfinished one."""
         self._write_table()
         with self._room() as room:
-            return self._make(plan, on_commands, between, room)
+            make = partial(self._make, on_commands, room)
+            return make_each(plan, self._spec.measure.seconds, make, self._progress, between)
 
-    def _make(
-        self,
-        plan: Sequence[Run],
-        on_commands: Callable[[Run, list[Command], str | None], None],
-        between: Callable[[], None],
-        room: Scratch,
-    ) -> Tally:
-        done, failed = 0, list[tuple[Run, str]]()
-        took_s: list[float] = []
-        for index, run in enumerate(plan, start=1):
-            each_s = sum(took_s) / len(took_s) if took_s else self._spec.measure.seconds + _BETWEEN_S
-            self._progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
-            begun_s, started, reason = time.monotonic(), list[Command](), None
-            # The output of a run that a kill ends has a place in the order, too.
+    def _make(self, on_commands: Callable[[Run, list[Command], str | None], None], room: Scratch, run: Run) -> Outcome:
+        started, reason = list[Command](), None
+        # The output of a run that a kill ends has a place in the order, too.
+        on_commands(run, started, reason)
+        try:
+            outcome = Outcome("done", throughput=self._measure(run, started, room).throughput)
+        except KneeError as error:
+            if any(isinstance(one, KeyboardInterrupt | StorageError) for one in chain_of(error)):
+                raise
+            reason = "; ".join(reasons_of(error)[1])
+            return Outcome("failed", reason=reason)
+        finally:
             on_commands(run, started, reason)
-            try:
-                outcome = Outcome("done", throughput=self._measure(run, started, room).throughput)
-                done += 1
-                took_s.append(time.monotonic() - begun_s)
-            except KneeError as error:
-                if any(isinstance(one, KeyboardInterrupt | StorageError) for one in chain_of(error)):
-                    raise
-                reason = "; ".join(reasons_of(error)[1])
-                outcome = Outcome("failed", reason=reason)
-                failed.append((run, reason))
-            finally:
-                on_commands(run, started, reason)
-            if outcome.status == "done":
-                self._write_table()
-            self._progress.end(run, outcome)
-            if index < len(plan):
-                between()
-        return Tally(done, failed)
+        self._write_table()
+        return outcome
 
     def _write_table(self) -> None:
         """Write the table of all kept outputs, even of those whose lab was killed before it could."""

@@ -13,6 +13,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from knee import __version__
@@ -41,6 +42,8 @@ from knee.stats.intervals import counted
 
 _ABORT_GRACE_S = 2
 _STARTS_MAX = 3
+_AROUND_S = 3.0
+"""Seconds of a run beyond its measurements, for the first estimate of the remaining time."""
 _LEAD_GROWTH = 2
 """Growth of the lead, the time allowed for connecting, after a late start."""
 
@@ -56,6 +59,30 @@ class Tally:
 
     done: int
     failed: list[tuple[Run, str]]
+
+
+def make_each(
+    plan: Sequence[Run],
+    seconds: int,
+    make: Callable[[Run], Outcome],
+    progress: Progress,
+    between: Callable[[], None],
+) -> Tally:
+    """Make the runs of a plan, whose measurements last some seconds, and call `between` after each but the last."""
+    took_s, failed = list[float](), list[tuple[Run, str]]()
+    for index, run in enumerate(plan, start=1):
+        each_s = fmean(took_s) if took_s else seconds * len(run.measurements) + _AROUND_S
+        progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
+        begun_s = time.monotonic()
+        outcome = make(run)
+        progress.end(run, outcome)
+        if outcome.status == "done":
+            took_s.append(time.monotonic() - begun_s)
+        else:
+            failed.append((run, outcome.reason or ""))
+        if index < len(plan):
+            between()
+    return Tally(len(took_s), failed)
 
 
 class Lab:
@@ -79,41 +106,22 @@ class Lab:
         written, ProgramError if a program is not installed, WorkerError if a host has no worker, and KeyboardInterrupt
         after the interrupted run is recorded. In each case all processes are stopped and the stores' data are removed.
         """
+
+        def make(run: Run) -> Outcome:
+            started: list[Command] = []
+            try:
+                return self._make(run, started, room)
+            finally:
+                on_commands(run, started)
+
         try:
             with scratch(self._folder.scratch_path) if needs_scratch(self._spec) else nullcontext() as room:
-                return self._make(plan, on_commands, between, room)
+                return make_each(plan, self._spec.measure.seconds, make, self._progress, between)
         except (KeyboardInterrupt, ProcessError, StorageError, WorkerError) as error:
             is_interrupted, reasons = reasons_of(error)
             raise KeyboardInterrupt(*reasons) if is_interrupted else type(error)("; ".join(reasons)) from error
 
-    def _make(
-        self,
-        plan: Sequence[Run],
-        on_commands: Callable[[Run, list[Command]], None],
-        between: Callable[[], None],
-        room: Scratch | None,
-    ) -> Tally:
-        done, failed = 0, []
-        took_s: list[float] = []
-        for index, run in enumerate(plan, start=1):
-            each_s = sum(took_s) / len(took_s) if took_s else self._spec.measure.seconds * len(run.measurements) + 3.0
-            self._progress.begin(run, index, len(plan), each_s * (len(plan) - index + 1))
-            begun, started = time.monotonic(), list[Command]()
-            try:
-                outcome = self._make_one(run, started, room)
-            finally:
-                on_commands(run, started)
-            self._progress.end(run, outcome)
-            if outcome.status == "done":
-                done += 1
-                took_s.append(time.monotonic() - begun)
-            else:
-                failed.append((run, outcome.reason or ""))
-            if index < len(plan):
-                between()
-        return Tally(done, failed)
-
-    def _make_one(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
+    def _make(self, run: Run, started: list[Command], room: Scratch | None) -> Outcome:
         try:
             outcome = self._measure(run, started, room)
         except (KeyboardInterrupt, ProcessError, StorageError, WorkerError) as error:
