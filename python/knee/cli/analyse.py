@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from knee.cli.output import note
 from knee.data import Dataset, csv, measurements
 from knee.data.measurements import Measurements, StationKind
 from knee.data.outputs import failures_of, is_commands, name_of, page_of, table_of
@@ -98,7 +98,7 @@ def print_diagnosis(
     from knee import verdict
 
     findings = named(verdict.analyse(_with_kinds(opened(path, renames, maybe_empty=True), generators, software)), path)
-    _note(*findings.laws.notes)
+    note(*findings.laws.notes)
     if as_json:
         from knee.answers import diagnose, form
 
@@ -116,7 +116,7 @@ def print_laws(path: Path, renames: list[str] | None, level: float, *, details: 
         found = laws.laws_of_run(source, level=level)
     else:
         found = laws.laws_of_measurements(source, level=level)
-    _note(*found.notes)
+    note(*found.notes)
     if as_json:
         from knee.answers import form
         from knee.answers import laws as answer
@@ -146,7 +146,7 @@ def print_factorial(
         from knee.verdict import health, words
 
         found = measurements.of_run(source)
-        _note(*found.notes, *map(words.warning, health.warnings_of_folder(source)))
+        note(*found.notes, *map(words.warning, health.warnings_of_folder(source)))
     else:
         found = source
     chosen = factors or list(found.factors)
@@ -248,10 +248,10 @@ def opened(
         if (why := dataset.why_empty) is not None:
             if not maybe_empty:
                 raise DatasetError(f"{path}: {why}")
-            _note(f"{path}: {why}")
+            note(f"{path}: {why}")
         return dataset
     found = csv.read(path, renames or [], factors=factors, responses=responses)
-    _note(*found.notes, *(failures_of(folder, Dataset.open(folder)) if is_commands(folder) else ()))
+    note(*found.notes, *(failures_of(folder, Dataset.open(folder)) if is_commands(folder) else ()))
     return found
 
 
@@ -267,8 +267,3 @@ def _with_kinds(
             f"--{next(iter(kinds.values()))}: declares a station of a CSV, and does not apply to a run folder"
         )
     return source
-
-
-def _note(*notes: str) -> None:
-    for note in notes:
-        print(f"knee: {note}", file=sys.stderr)

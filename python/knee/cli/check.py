@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from knee.cli.output import note
 from knee.data import Dataset, foreign
 from knee.data.foreign import Result
 from knee.data.outputs import failures_of, is_commands, outputs_of, results_of
@@ -52,8 +52,7 @@ def print_check(
         # Each folder counts its repetitions and runs from 1, and has columns of its own, which the labels repeat.
         common = set[str].intersection(*({*each.row} for each in results)) - {"repetition", "run_order"}
         results = [replace(each, row={name: each.row[name] for name in each.row if name in common}) for each in results]
-    for guess in guesses:
-        print(f"knee: {guess}", file=sys.stderr)
+    note(*guesses)
     if out is not None:
         if not (table := check.table(results)):
             raise MeasurementsError("--csv: no result has clients or a rate; add --clients or --rate")

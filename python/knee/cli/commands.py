@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from knee import __version__
+from knee.cli import output
 from knee.errors import KneeError, MeasurementsError
 
 _INTERRUPTED = 130
@@ -26,7 +27,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
-            print("knee: interrupted", file=sys.stderr)
+            output.note("interrupted")
             raise typer.Exit(_INTERRUPTED) from None
 
 
@@ -77,7 +78,7 @@ def main() -> None:
     try:
         app()
     except KneeError as error:
-        print(f"knee: {error}", file=sys.stderr)
+        output.note(str(error))
         sys.exit(error.exit_code)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import typer
 from knee import __version__
 from knee.cli.analyse import named, write_report
 from knee.cli.live import LivePage
-from knee.cli.output import progress_aside
+from knee.cli.output import note, progress_aside
 from knee.data.foreign import TOOLS, Result
 from knee.data.outputs import SearchFolder
 from knee.errors import KneeError, SpecError
@@ -128,7 +127,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         for text in unseen:
             if text not in reported:
                 reported.add(text)
-                _report(text)
+                note(text)
         return result
 
     def so_far() -> tuple[verdict.Findings, str] | None:
@@ -141,7 +140,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
         )
 
     live = LivePage(folder.report_path, so_far, options.seconds)
-    search = Search(target, measure, _report, random.Random(options.seed), options.least, options.most)
+    search = Search(target, measure, note, random.Random(options.seed), options.least, options.most)
     print(f"{command}: at most {options.budget}, into {folder.path}", flush=True)
     try:
         with live:
@@ -154,7 +153,7 @@ def _find(words: Sequence[str], options: Options, *, as_json: bool) -> Found:
                 _watch_place(watched, template.place)
             ended = search.go()
     except KeyboardInterrupt:
-        _report(f"interrupted; {_kept(generator.results, folder)}")
+        note(f"interrupted; {_kept(generator.results, folder)}")
         raise typer.Exit(130) from None
     except KneeError as error:
         raise type(error)(f"{error}\n{_kept(generator.results, folder)}") from None
@@ -177,9 +176,9 @@ def _watch_place(watched: dict[str, Watched], place: tuple[str, int] | None, *st
         if place is None:
             raise SpecError("the command has no URL or HOST:PORT; add --watch port:NUMBER for a local system")
         watched["system"] = found = watch.at(*place, *started, remedy="add --watch {}")
-        _report(f"watches {found} at port {place[1]}{'' if started else '; --watch changes it'}")
+        note(f"watches {found} at port {place[1]}{'' if started else '; --watch changes it'}")
     except SpecError as error:
-        _report(f"the system's processors are not watched: {error}")
+        note(f"the system's processors are not watched: {error}")
 
 
 def _conclude(found: Findings, folder: SearchFolder, *, as_json: bool) -> str | None:
@@ -193,10 +192,6 @@ def _conclude(found: Findings, folder: SearchFolder, *, as_json: bool) -> str | 
     write_report(named(found.verdict, folder.path), folder.report_path)
     print(f"report: {folder.report_path}")
     return str(folder.report_path)
-
-
-def _report(text: str) -> None:
-    print(f"knee: {text}", file=sys.stderr)
 
 
 def _kept(results: Sequence[Result], folder: SearchFolder) -> str:

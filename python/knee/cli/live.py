@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from knee.cli.analyse import write_report
+from knee.cli.output import note
 from knee.errors import KneeError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class LivePage:
                 self._write(found[0], f"In progress: {found[1]}.", self._refresh_s)
                 self._drawn = found
         except Exception as error:  # A page that cannot be drawn must not end a measurement of hours.
-            print(f"knee: no live page: {error}; the measurement continues", file=sys.stderr)
+            note(f"no live page: {error}; the measurement continues")
             self._due_s = math.inf
             return
         ended_s = time.monotonic()

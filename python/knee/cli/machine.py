@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import psutil
 
 from knee import __version__
 from knee import machine as machines
+from knee.cli.output import note
 from knee.errors import SpecError
 from knee.lab.hosts import IN_MEMORY
 from knee.lab.hosts.local import LocalHost
@@ -27,7 +27,7 @@ def print_machine(
     if save is not None and save.suffix == ".svg":
         raise SpecError(f"--save: {save}: the plot would have this name; choose {save.with_suffix('.json')}")
     media = None if media_file is None else machines.read_media(media_file)
-    found = machines.measure(disk, plan, lambda each: print(f"knee: round {each} of {plan.rounds}", file=sys.stderr))
+    found = machines.measure(disk, plan, lambda each: note(f"round {each} of {plan.rounds}"))
     host, filesystem = LocalHost().describe(), LocalHost().filesystem(disk)
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     about = {"knee": __version__, "measured": measured, "host": host, "filesystem": filesystem}

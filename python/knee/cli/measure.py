@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from rich.console import Console
 from knee import spec
 from knee.cli.compare import FAILED
 from knee.cli.live import LivePage
-from knee.cli.output import progress_aside
+from knee.cli.output import note, progress_aside
 from knee.data import Dataset, RunFolder
 from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
@@ -137,8 +138,7 @@ def _measure(
     if (cluster_now := host.record()) is not None:
         note_cluster(manifest, cluster_now)
     folder.write_manifest(manifest)
-    for note in [*manifest["notes"], *folder.remove_abandoned_scratch()]:
-        print(f"knee: {note}", file=sys.stderr)
+    note(*manifest["notes"], *folder.remove_abandoned_scratch())
     if experiment.is_auto:
         experiment = _with_levels(experiment, folder, manifest, host)
     tally = _make(experiment, folder, manifest, host, no_report=no_report)
@@ -159,8 +159,7 @@ def check_hosts(file: Path, overrides: list[str], *, as_json: bool) -> None:
     else:
         _print_links(checks)
     problems = [problem for check in checks for problem in check.problems]
-    for problem in problems:
-        print(f"knee: {problem}", file=sys.stderr)
+    note(*problems)
     if problems:
         raise typer.Exit(1)
 
@@ -289,10 +288,10 @@ def _resumable(folder: RunFolder, manifest: Mapping[str, Any]) -> Iterator[None]
     try:
         yield
     except KeyboardInterrupt as interrupt:
-        print(f"knee: {'; '.join(['interrupted', *map(str, interrupt.args)])}; {kept}", file=sys.stderr)
+        note("; ".join(["interrupted", *map(str, interrupt.args), kept]))
         raise typer.Exit(130) from None
     except KneeError as error:
-        print(f"knee: {error}\n{kept}", file=sys.stderr)
+        note(f"{error}\n{kept}")
         raise typer.Exit(error.exit_code) from None
 
 
@@ -323,20 +322,12 @@ def _make(
             failures[command_name(run)] = failure
         if (cluster := host.record()) is not None:
             for one in cluster["lost"][len(lost) :]:
-                print(f"knee: {one}", file=sys.stderr)
+                note(one)
                 lost.append(one)
             note_cluster(manifest, cluster)
         folder.write_manifest(manifest)
 
-    def so_far() -> tuple[Findings, str] | None:
-        from knee import verdict
-        from knee.cli.analyse import named, source_of
-
-        if not (measured := len(_done(folder))):
-            return None
-        return named(verdict.analyse(source_of(folder.path)), folder.path), f"{measured} of {total}"
-
-    live = LivePage(folder.path / REPORT, so_far, settings.seconds)
+    live = LivePage(folder.path / REPORT, partial(so_far, folder, total), settings.seconds)
     least = duration(sum(len(run.measurements) * settings.seconds + 2 for run in plan))
     print(
         f"{experiment.experiment.name}: {counted(len(plan), 'measurement')}, at least {least}, into {folder.path}",
@@ -357,7 +348,7 @@ def _lab_of(experiment: spec.Spec, seed: int, folder: RunFolder, host: Host, pro
     from knee.generators.lab import CommandLab
 
     assert isinstance(host, LocalHost), "the experiment file was checked"
-    return CommandLab(experiment, folder, host, progress, _report)
+    return CommandLab(experiment, folder, host, progress, note)
 
 
 def so_far(folder: RunFolder, total: str) -> tuple[Findings, str] | None:
@@ -377,17 +368,12 @@ def _done(folder: RunFolder) -> set[tuple[int, int]]:
     return folder.done()
 
 
-def _report(text: str) -> None:
-    print(f"knee: {text}", file=sys.stderr)
-
-
 def _print_failures(tally: Tally, resume: str) -> None:
     reasons = list(dict.fromkeys(reason for _, reason in tally.failed))
-    for reason in reasons[:5]:
-        print(f"knee: {reason}", file=sys.stderr)
+    note(*reasons[:5])
     them = "it" if len(tally.failed) == 1 else "them"
     total = counted(tally.done + len(tally.failed), "measurement")
-    print(f"knee: {len(tally.failed)} of {total} failed; {resume} repeats {them}", file=sys.stderr)
+    note(f"{len(tally.failed)} of {total} failed; {resume} repeats {them}")
 
 
 def _conclude(path: Path, *, as_json: bool) -> bool:
@@ -404,7 +390,7 @@ def _conclude(path: Path, *, as_json: bool) -> bool:
             print(verdict.render_text(findings), flush=True)
         write_report(findings, dataset.report_path)
     except KneeError as error:
-        print(f"knee: {error}\nthe measurements are kept; try again with `knee report {path}`", file=sys.stderr)
+        note(f"{error}\nthe measurements are kept; try again with `knee report {path}`")
         raise typer.Exit(error.exit_code) from None
     except KeyboardInterrupt:
         print(f"the measurements are kept; write the page with `knee report {path}`", file=sys.stderr)

@@ -1,17 +1,20 @@
-"""Where a command prints: with `--json`, standard output has the answer alone."""
+"""Where a command prints: notes to standard error, and with `--json`, only the answer to standard output."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout
 
 
 @contextmanager
 def progress_aside(as_json: bool) -> Iterator[None]:
     """Within it, other printed lines go to standard error if the answer is JSON."""
-    if not as_json:
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
         yield
-        return
-    with redirect_stdout(sys.stderr):
-        yield
+
+
+def note(*texts: str) -> None:
+    """Print texts to standard error."""
+    for text in texts:
+        print(f"knee: {text}", file=sys.stderr)
