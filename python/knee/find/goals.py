@@ -38,7 +38,6 @@ class GoalTarget:
         return f"{self.goal.quantity} < {self.goal.bound:g} ms"
 
     def is_enclosed(self, scouts: Runs) -> bool:
-        """See Target."""
         return self._time_ms(scouts[max(scouts)][0]) >= self.goal.bound
 
     def loads(self, scouts: Runs) -> Sequence[float]:
@@ -46,7 +45,6 @@ class GoalTarget:
         return [min(scouts), *(share * max(scouts) for share in _WITHIN)]
 
     def judge(self, runs: Runs) -> Next | None:
-        """See Target."""
         limit, loads = self.limit(runs), self._loads(runs)
         if limit.low is None or limit.high is None:
             return Next((), tuple(loads))

@@ -42,18 +42,15 @@ class KneeTarget:
     precision: float
 
     def is_enclosed(self, scouts: Runs) -> bool:
-        """See Target."""
         return not _may_rise(knee_of(scouts))
 
     def loads(self, scouts: Runs) -> Sequence[float]:
-        """See Target."""
         at = load_at_knee(scouts)
         if at is None:
             return list(scouts)
         return [min(scouts), *(share * at for share in _SIDES), max(BEYOND * at, max(scouts))]
 
     def judge(self, runs: Runs) -> Next | None:
-        """See Target."""
         knee, most = knee_of(runs), max(runs)
         clients = knee.clients
         if clients is None or clients.low is None or clients.high is None or _may_rise(knee):

@@ -52,7 +52,6 @@ class ScoutTarget(KneeTarget):
     """A knee that two scouts in a row enclose: no later run adds a level, and a scout may be slow by chance."""
 
     def is_enclosed(self, scouts: Runs) -> bool:
-        """See Target."""
         before = {load: results for load, results in scouts.items() if load < max(scouts)}
         return super().is_enclosed(scouts) and super().is_enclosed(before)
 

@@ -46,13 +46,12 @@ class Watched(Protocol):
 
 
 @dataclass(frozen=True)
-class Tree:
+class Tree(Watched):
     """Processes with their descendants."""
 
     roots: tuple[psutil.Process, ...]
 
     def members(self) -> list[psutil.Process]:
-        """See Watched."""
         found = [root for root in self.roots if root.is_running()]
         for root in self.roots:
             with suppress(psutil.Error):
@@ -69,13 +68,12 @@ class Tree:
 
 
 @dataclass(frozen=True)
-class Cgroup:
+class Cgroup(Watched):
     """The processes of a control group and of the groups below: a systemd unit, or a container."""
 
     path: Path
 
     def members(self) -> list[psutil.Process]:
-        """See Watched."""
         found = []
         for group in _groups_below(self.path):
             with suppress(OSError):

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from knee import __version__
 from knee.errors import KneeError, ProcessError, ProgramError, StorageError, WorkerError
 from knee.lab.command import Command
-from knee.lab.hosts import IN_MEMORY, Link, LostWorkerError, OnLine, Process
+from knee.lab.hosts import IN_MEMORY, Host, Link, LostWorkerError, OnLine, Process
 from knee.lab.hosts import agent as agents
 from knee.lab.hosts.local import LocalHost
 from knee.lab.hosts.remote import Files, RemoteProbe, RemoteProcess, Worker, chosen
@@ -49,7 +49,7 @@ _CLOCK_READINGS = 10
 _CLOCK_OFF_MAX_S = 0.1
 
 
-class ClusterHost:
+class ClusterHost(Host):
     """The workers of the cluster at `address`. `needed` has the names of the programs of each tier. `begun` is the
     record of a lab that was killed: its agents end, and hosts keep their workers. Raises WorkerError without a
     scheduler.
@@ -100,11 +100,9 @@ class ClusterHost:
 
     @property
     def relays(self) -> None:
-        """See Host."""
         return
 
     def place(self, name: str, link: Link) -> None:
-        """See Host."""
         wait_s = _REPLACEMENT_S if self.lost else _JOINING_S
         deadline = time.monotonic() + wait_s
         while True:
@@ -201,7 +199,6 @@ class ClusterHost:
                     )
 
     def free_address(self, name: str) -> str:
-        """See Host."""
         address: str = self.call(self._placed[name], "free_address")
         return address
 
@@ -215,12 +212,10 @@ class ClusterHost:
         return self._placed.get(command.at or command.process) or self._placed["load-0"]
 
     def has_made(self, command: Command) -> bool:
-        """See Host."""
         made: bool = self.call(self._worker_of(command), "has_made", command)
         return made
 
     def probe(self, processes: Sequence[Process]) -> RemoteProbe:
-        """See Host."""
         return RemoteProbe(self, processes)
 
     def call(self, worker: Worker, method: str, *arguments: Any, timeout_s: float = _ANSWER_S) -> Any:
@@ -323,7 +318,6 @@ class ClusterHost:
         }
 
     def check(self) -> None:
-        """See Host."""
         self.pull(0)
 
     def filesystem(self, path: Path) -> str | None:

@@ -32,7 +32,7 @@ import psutil
 from knee.errors import ProcessError, StorageError
 from knee.lab import programs
 from knee.lab.command import Command, File
-from knee.lab.hosts import Link, OnLine, Process
+from knee.lab.hosts import Host, Link, OnLine, Process
 from knee.lab.hosts.namespaces import Namespace
 from knee.lab.hosts.ports import Ports
 from knee.lab.probe import Probe
@@ -56,7 +56,7 @@ _STARTED: set[int] = set()
 these."""
 
 
-class LocalProcess:
+class LocalProcess(Process):
     """A process on this machine, and the two threads that write its output to files."""
 
     def __init__(
@@ -228,7 +228,7 @@ class LocalProcess:
             self._storage_error = error
 
 
-class LocalHost:
+class LocalHost(Host):
     """This machine, without emulation of link rates. Servers listen on `interface`."""
 
     def __init__(self, interface: str = "127.0.0.1") -> None:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from knee.errors import ProcessError
 from knee.lab.command import Command
-from knee.lab.hosts import OnLine, Process
+from knee.lab.hosts import OnLine, Process, Sampler
 from knee.lab.hosts.agent import Report
 from knee.lab.probe import Sample
 from knee.storage import writing
@@ -82,7 +82,7 @@ class Calls(Protocol):
         """Take the reports of all processes, unless the last ones are younger."""
 
 
-class RemoteProcess:
+class RemoteProcess(Process):
     """A process on a worker."""
 
     def __init__(self, cluster: Calls, worker: Worker, command: Command, files: Files) -> None:
@@ -99,7 +99,6 @@ class RemoteProcess:
         self._files.write(report)
 
     def wait_ready(self, timeout_s: float) -> str | None:
-        """See Process."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline:
             self._cluster.pull(_POLL_S)
@@ -111,7 +110,6 @@ class RemoteProcess:
         raise ProcessError(f"{self.command.process} was not ready within {timeout_s:.0f} s: {self.describe()}")
 
     def poll(self) -> int | None:
-        """See Process."""
         self._cluster.pull(_PULL_S)
         return self._report.code
 
@@ -119,7 +117,6 @@ class RemoteProcess:
         """See Process. A failed write has raised an error at once."""
 
     def wait(self, timeout_s: float) -> int:
-        """See Process."""
         deadline = time.monotonic() + timeout_s
         while not self._report.is_whole:
             if time.monotonic() > deadline:
@@ -130,12 +127,10 @@ class RemoteProcess:
         return self._report.code
 
     def stop(self, grace_s: float) -> int:
-        """See Process."""
         self._cluster.call(self.worker, "stop", self.command.process, grace_s, timeout_s=grace_s + _KILLED_S)
         return self.wait(_KILLED_S)
 
     def describe(self) -> str:
-        """See Process."""
         return f"on worker {self.worker.name}: {self._report.ending}"
 
 
@@ -164,7 +159,7 @@ class Files:
                     self._on_line(self._command, message)
 
 
-class RemoteProbe:
+class RemoteProbe(Sampler):
     """Samples of all workers with processes."""
 
     def __init__(self, cluster: Calls, processes: Sequence[Process]) -> None:
@@ -177,12 +172,10 @@ class RemoteProbe:
             self._names[process.worker.address].append(process.command.process)
 
     def start(self) -> None:
-        """See Sampler."""
         for address, worker in self._workers.items():
             self._cluster.call(worker, "probe", self._names[address])
 
     def stop(self) -> list[Sample]:
-        """See Sampler."""
         return named([(each.machine, self._cluster.call(each, "samples")) for each in self._workers.values()])
 
 
