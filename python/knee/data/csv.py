@@ -173,7 +173,7 @@ def read_effects(path: Path) -> dict[str, dict[str, Decimal]]:
             if cells[effect] in published[name]:
                 problems.append(f"{line}: effect {cells[effect]} occurs twice")
                 continue
-            value = _decimal(cell)
+            value = decimal_of(cell)
             if value is None:
                 problems.append(f"{line}: column {name}: {cell!r} is not a number{_hint(cell)}")
             elif abs(_exponent(value)) > _EXPONENT_MAX:
@@ -350,13 +350,13 @@ def _number(text: str) -> int | float | None:
 
 def _is_measurable(cell: str, most: float, least: float | None = None) -> bool:
     """Whether a number is 0 or of the size of a measurement, from `least` (by default 1 / `most`) to `most`."""
-    value = _decimal(cell)
+    value = decimal_of(cell)
     if value is None:
         return False
     return abs(_exponent(value)) <= _EXPONENT_MAX if value == 0 else (least or 1 / most) <= abs(value) <= most
 
 
-def _decimal(cell: str) -> Decimal | None:
+def decimal_of(cell: str) -> Decimal | None:
     """A finite number with its digits; None otherwise, as for exponents that no decimal has."""
     try:
         value = Decimal(cell)
@@ -372,7 +372,7 @@ def _exponent(value: Decimal) -> int:
 
 def _half_digit(cell: str) -> float | None:
     """The largest rounding error of a number: half a unit of its last written digit. None for an empty cell."""
-    value = _decimal(cell)
+    value = decimal_of(cell)
     return None if value is None else 0.5 * 10.0 ** _exponent(value)
 
 

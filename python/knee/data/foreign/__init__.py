@@ -1,4 +1,4 @@
-"""Reads what other load generators print. Each reader is a function from a text to its results.
+"""Reads what other load generators print. Each reader is a function from the text of a run to its results.
 
 result     what a result holds
 table      a CSV, JSON or Parquet with any columns of a known meaning
@@ -23,17 +23,28 @@ __all__ = ["TOOLS", "Result", "read"]
 
 @dataclass(frozen=True)
 class _Tool:
-    """A tool's reader, and a pattern that only its output has."""
+    """A tool's reader, and a pattern that only its output has. `start` matches the first line of each run, if a file
+    may hold several."""
 
-    read: Callable[[str], list[Result]]
+    reader: Callable[[str], list[Result] | Result]
     mark: str
+    start: str = ""
+
+    def read(self, text: str) -> list[Result]:
+        """The results in the text of a file."""
+        runs = re.split(rf"(?m)^(?={self.start})", text)[1:] if self.start else [text]
+        results: list[Result] = []
+        for run in runs:
+            found = self.reader(run)
+            results += found if isinstance(found, list) else [found]
+        return results
 
 
 TOOLS = {
-    "wrk2": _Tool(http.wrk2, r"(?m)^  Thread calibration: |Latency Distribution \(HdrHistogram"),
-    "wrk": _Tool(http.wrk, r"(?m)^Running .* test @ "),
-    "hey": _Tool(http.hey, r"(?m)^  Slowest:\s"),
-    "ab": _Tool(http.ab, r"(?m)^This is ApacheBench"),
+    "wrk2": _Tool(http.wrk2, r"(?m)^  Thread calibration: |Latency Distribution \(HdrHistogram", "Running "),
+    "wrk": _Tool(http.wrk, r"(?m)^Running .* test @ ", "Running "),
+    "hey": _Tool(http.hey, r"(?m)^  Slowest:\s", "Summary:"),
+    "ab": _Tool(http.ab, r"(?m)^This is ApacheBench", "This is ApacheBench"),
     "vegeta": _Tool(http.vegeta, r'(?m)^Requests +\[total, rate|\A\s*\{"latencies":'),
     "oha": _Tool(http.oha, r'"requestsPerSec"'),
     "k6": _Tool(http.k6, r'(?s)"metrics":.*"http_req_duration"'),
@@ -41,11 +52,11 @@ TOOLS = {
     "locust": _Tool(http.locust, r"\AType,Name,Request Count,"),
     "redis-benchmark": _Tool(stores.redis_benchmark, r'\A"test","rps",'),
     "memtier": _Tool(stores.memtier, r'"ALL STATS"|(?m:^ALL STATS)'),
-    "mutilate": _Tool(stores.mutilate, r"(?m)^#type +avg "),
-    "pgbench": _Tool(stores.pgbench, r"(?m)^transaction type: "),
+    "mutilate": _Tool(stores.mutilate, r"(?m)^#type +avg ", "#type"),
+    "pgbench": _Tool(stores.pgbench, r"(?m)^transaction type: ", "transaction type: "),
     "pgbench-log": _Tool(stores.pgbench_log, r"\A\d{1,6} \d+ (?:\d+|skipped|failed) \d+ \d{9,} \d{1,6}\b"),
     "ycsb": _Tool(stores.ycsb, r"(?m)^\[OVERALL\], "),
-    "sysbench": _Tool(stores.sysbench, r"(?m)^sysbench \d"),
+    "sysbench": _Tool(stores.sysbench, r"(?m)^sysbench \d", r"sysbench \d"),
     "fio": _Tool(stores.fio, r'\A\s*\{\s*"fio version"'),
     "vllm": _Tool(models.vllm, r'"burstiness"'),
     "guidellm": _Tool(models.guidellm, r'(?s)"benchmarks":.*"request_latency"'),

@@ -21,7 +21,6 @@ from knee.data.foreign.result import (
     maybe,
     milliseconds,
     rounding,
-    runs,
 )
 
 _TIME = r"[\d.]+(?:us|ms|s|m|h)"
@@ -32,17 +31,13 @@ _PARTS = 20
 """Number of equal times into which points are split."""
 
 
-def wrk(text: str) -> list[Result]:
-    """wrk: a closed loop. Its latencies contain invented ones after every long response (`stats_correct`)."""
-    return [_wrk(run, is_open=False) for run in runs(text, "Running ")]
-
-
-def wrk2(text: str) -> list[Result]:
+def wrk2(run: str) -> Result:
     """wrk2: an open loop, whose latencies count from the due time. The requested rate is not in the output."""
-    return [_wrk(run, is_open=True) for run in runs(text, "Running ")]
+    return replace(wrk(run), tool="wrk2", is_open=True, corrected=False)
 
 
-def _wrk(run: str, *, is_open: bool) -> Result:
+def wrk(run: str) -> Result:
+    """wrk: a closed loop. Its latencies contain invented ones after every long response (`stats_correct`)."""
     latency = re.search(rf"(?m)^\s*Latency\s+({_TIME})\s+{_TIME}\s+({_TIME})", run)
     mean, longest = latency.groups() if latency else (None, None)
     sent, took = found(run, rf"(\d+ requests in {_TIME})", "line with the requests").split(" requests in ")
@@ -52,7 +47,7 @@ def _wrk(run: str, *, is_open: bool) -> Result:
     threads = int(found(run, r"(\d+) threads and", "number of threads"))
     rate = found(run, r"Requests/sec:\s+([\d.]+)", "line Requests/sec")
     return Result(
-        "wrk2" if is_open else "wrk",
+        "wrk",
         float(rate),
         milliseconds(mean) if mean else None,
         # Every thread opens an equal share, rounded down.
@@ -65,18 +60,13 @@ def _wrk(run: str, *, is_open: bool) -> Result:
         duration_s=milliseconds(took) / 1000,
         requests=int(sent),
         errors=int(failed or 0) + sum(map(int, re.findall(r"\d+", lost or ""))),
-        is_open=is_open,
-        corrected=not is_open,
+        corrected=True,
         rounding=rounding(mean.rstrip("umsh"), rate) if mean else 0.0,
     )
 
 
-def hey(text: str) -> list[Result]:
+def hey(run: str) -> Result:
     """hey: a closed loop. The number of clients is not in the output."""
-    return [_hey(run) for run in runs(text, "Summary:")]
-
-
-def _hey(run: str) -> Result:
     mean = found(run, r"Average:\s+([\d.]+) secs", "line Average")
     _, listed, codes = run.partition("Status code distribution:")
     if not listed:
@@ -101,12 +91,8 @@ def _hey(run: str) -> Result:
     )
 
 
-def ab(text: str) -> list[Result]:
+def ab(run: str) -> Result:
     """ab: a closed loop. Its `Time per request` is N / X; the mean of `Total` is measured, in whole milliseconds."""
-    return [_ab(run) for run in runs(text, "This is ApacheBench")]
-
-
-def _ab(run: str) -> Result:
     total = r"Total:\s+\d+\s+(\d+)(?:\s+[\d.]+\s+\d+)?\s+"
     mean = found(run, rf"{total}\d+", "line Total of the connection times")
     rate = found(run, r"Requests per second:\s+([\d.]+)", "line Requests per second")
@@ -130,7 +116,7 @@ def _ab(run: str) -> Result:
     )
 
 
-def vegeta(text: str) -> list[Result]:
+def vegeta(text: str) -> Result:
     """vegeta: an open loop; `vegeta report` as text or as JSON. It prints the rate at which it sent."""
     if text.lstrip().startswith("{"):
         report = loaded(text)
@@ -143,20 +129,18 @@ def vegeta(text: str) -> list[Result]:
         attack_s, wait_s = (milliseconds(duration[name]) / 1000 for name in ("attack", "wait"))
         times = {name: milliseconds(time) for name, time in _listed(text, "Latencies").items()}
         success = float(found(text, r"Success\s+\[ratio\]\s+([\d.]+)%", "line Success")) / 100
-    return [
-        Result(
-            "vegeta",
-            throughput,
-            times["mean"],
-            percentiles_ms={float(name.removesuffix("th")): time for name, time in times.items() if name[0].isdigit()},
-            max_ms=times["max"],
-            duration_s=attack_s + wait_s,
-            requests=int(total),
-            errors=round((1 - success) * total),
-            sent_rate=rate,
-            is_open=True,
-        )
-    ]
+    return Result(
+        "vegeta",
+        throughput,
+        times["mean"],
+        percentiles_ms={float(name.removesuffix("th")): time for name, time in times.items() if name[0].isdigit()},
+        max_ms=times["max"],
+        duration_s=attack_s + wait_s,
+        requests=int(total),
+        errors=round((1 - success) * total),
+        sent_rate=rate,
+        is_open=True,
+    )
 
 
 def _listed(text: str, name: str) -> dict[str, str]:
@@ -165,12 +149,12 @@ def _listed(text: str, name: str) -> dict[str, str]:
     return dict(zip(names, found(text, rf"{name}\s+\[.*?\]\s+(.*)", f"line {name}").split(", "), strict=True))
 
 
-def k6(text: str) -> list[Result]:
+def k6(text: str) -> Result:
     """k6: the JSON of `--summary-export` or `handleSummary`. A constant number of users is a closed loop."""
-    return [_k6({name: each.get("values", each) for name, each in loaded(text)["metrics"].items()})]
+    return _k6({name: each.get("values", each) for name, each in loaded(text)["metrics"].items()})
 
 
-def k6_points(text: str) -> list[Result]:
+def k6_points(text: str) -> Result:
     """k6: the points of `--out json` or `--out csv`. If their times are whole seconds, as in CSV by default, the first
     and the last second are cut off."""
     points: dict[str, list[tuple[float, float]]] = {}
@@ -203,7 +187,7 @@ def k6_points(text: str) -> list[Result]:
         metrics["http_req_failed"] = {"value": fmean(failed)}
     # Seconds that are whole do not fill equal parts.
     is_fine = not begin_s.is_integer()
-    return [replace(_k6(metrics), counts=tuple(map(places.count, range(_PARTS))) if is_fine else ())]
+    return replace(_k6(metrics), counts=tuple(map(places.count, range(_PARTS))) if is_fine else ())
 
 
 def _json_points(text: str) -> Iterator[tuple[str, float, float]]:
@@ -258,47 +242,43 @@ def _k6(metrics: dict[str, dict[str, Any]]) -> Result:
     )
 
 
-def locust(text: str) -> list[Result]:
+def locust(text: str) -> Result:
     """Locust: the file PREFIX_stats.csv of --csv. It lacks the number of users."""
     rows = list(csv.DictReader(io.StringIO(text)))
     row = next((row for row in rows if row.get("Name") == "Aggregated"), None)
     if row is None or None in row.values():
         raise ForeignError("no whole line Aggregated")
     rate, count = float(row["Requests/s"]), int(row["Request Count"])
-    return [
-        Result(
-            "locust",
-            rate,
-            float(row["Average Response Time"]),
-            percentiles_ms={
-                float(name[:-1]): float(time)
-                for name, time in row.items()
-                if name.endswith("%") and name != "100%" and time != "N/A"
-            },
-            max_ms=float(row["Max Response Time"]),
-            duration_s=count / rate if rate else None,
-            requests=count,
-            errors=int(row["Failure Count"]),
-        )
-    ]
+    return Result(
+        "locust",
+        rate,
+        float(row["Average Response Time"]),
+        percentiles_ms={
+            float(name[:-1]): float(time)
+            for name, time in row.items()
+            if name.endswith("%") and name != "100%" and time != "N/A"
+        },
+        max_ms=float(row["Max Response Time"]),
+        duration_s=count / rate if rate else None,
+        requests=count,
+        errors=int(row["Failure Count"]),
+    )
 
 
-def oha(text: str) -> list[Result]:
+def oha(text: str) -> Result:
     """oha --output-format json: a closed loop, unless it has a rate. Neither clients nor rate are in the output."""
     report = loaded(text)
     summary, times, codes = (report[name] for name in ("summary", "latencyPercentiles", "statusCodeDistribution"))
     answers, good = sum(codes.values()), sum(count for code, count in codes.items() if code[0] in "23")
     # At the end of the run, oha aborts a request of each client.
     failed = sum(count for error, count in report["errorDistribution"].items() if error != "aborted due to deadline")
-    return [
-        Result(
-            "oha",
-            summary["requestsPerSec"],
-            1000 * summary["average"],
-            percentiles_ms={float(name[1:]): 1000 * time for name, time in times.items() if time is not None},
-            max_ms=1000 * summary["slowest"],
-            duration_s=summary["total"],
-            requests=answers + failed,
-            errors=answers - good + failed,
-        )
-    ]
+    return Result(
+        "oha",
+        summary["requestsPerSec"],
+        1000 * summary["average"],
+        percentiles_ms={float(name[1:]): 1000 * time for name, time in times.items() if time is not None},
+        max_ms=1000 * summary["slowest"],
+        duration_s=summary["total"],
+        requests=answers + failed,
+        errors=answers - good + failed,
+    )

@@ -113,11 +113,6 @@ def rounding(*numbers: str) -> float:
     return sum(0.5 * 10.0 ** -len(number.partition(".")[2]) / max(float(number), 1e-9) for number in numbers)
 
 
-def runs(text: str, start: str) -> list[str]:
-    """The parts of a text that begin with a line that matches `start`: a file may hold several runs."""
-    return re.split(rf"(?m)^(?={start})", text)[1:]
-
-
 def loaded(text: str) -> dict[str, Any]:
     """The JSON object of a text. Raises ForeignError."""
     try:

@@ -7,7 +7,7 @@ import io
 import re
 from typing import Any
 
-from knee.data.foreign.result import ForeignError, Result, found, loaded, maybe, rounding, runs
+from knee.data.foreign.result import ForeignError, Result, found, loaded, maybe, rounding
 
 _ONE_AT_A_TIME = ("sync", "psync", "vsync", "pvsync", "pvsync2", "mmap")
 """Engines of fio that ignore its iodepth."""
@@ -40,35 +40,33 @@ def redis_benchmark(text: str) -> list[Result]:
     return found
 
 
-def memtier(text: str) -> list[Result]:
+def memtier(text: str) -> Result:
     """memtier_benchmark: its JSON file, or its text. A closed loop, unless its rate is limited."""
     if not text.lstrip().startswith("{"):
-        return [_memtier_text(text)]
+        return _memtier_text(text)
     report = loaded(text)
     settings, stats = report["configuration"], report["ALL STATS"]
     totals = stats["Totals"]
     connections, limit = settings["clients"] * settings["threads"], settings.get("rate_limit", 0)
     shares = {name: time for name, time in totals["Percentile Latencies"].items() if re.match(r"p\d", name)}
-    return [
-        Result(
-            "memtier",
-            totals["Ops/sec"],
-            # The average of all commands is 0 in some versions.
-            totals["Accumulated Latency"] / max(totals["Count"], 1),
-            clients=connections * settings.get("pipeline", 1),
-            percentiles_ms={float(name[1:]): time for name, time in shares.items()},
-            max_ms=totals.get("Max Latency"),
-            duration_s=stats["Runtime"]["Total duration"] / 1000,
-            load_s=settings.get("test_time") or None,
-            requests=totals["Count"],
-            errors=totals.get("Connection Errors", 0),
-            # The last second is not whole.
-            counts=tuple(int(second["Count"]) for second in totals.get("Time-Serie", {}).values())[:-1],
-            rate=limit * connections if limit else None,
-            is_open=bool(limit),
-            rounding=0.5 / max(totals["Accumulated Latency"], 1),
-        )
-    ]
+    return Result(
+        "memtier",
+        totals["Ops/sec"],
+        # The average of all commands is 0 in some versions.
+        totals["Accumulated Latency"] / max(totals["Count"], 1),
+        clients=connections * settings.get("pipeline", 1),
+        percentiles_ms={float(name[1:]): time for name, time in shares.items()},
+        max_ms=totals.get("Max Latency"),
+        duration_s=stats["Runtime"]["Total duration"] / 1000,
+        load_s=settings.get("test_time") or None,
+        requests=totals["Count"],
+        errors=totals.get("Connection Errors", 0),
+        # The last second is not whole.
+        counts=tuple(int(second["Count"]) for second in totals.get("Time-Serie", {}).values())[:-1],
+        rate=limit * connections if limit else None,
+        is_open=bool(limit),
+        rounding=0.5 / max(totals["Accumulated Latency"], 1),
+    )
 
 
 def _memtier_text(text: str) -> Result:
@@ -88,13 +86,9 @@ def _memtier_text(text: str) -> Result:
     )
 
 
-def mutilate(text: str) -> list[Result]:
+def mutilate(run: str) -> Result:
     """mutilate: a closed loop, unless its rate is limited. Neither connections nor rate are in the output. With agents,
     the throughput is that of all, and the response times are the master's."""
-    return [_mutilate(run) for run in runs(text, "#type")]
-
-
-def _mutilate(run: str) -> Result:
     header = run.partition("\n")[0].split()
     rows = [dict(zip(header, found(run, rf"({kind}\s.*)", f"line {kind}").split(), strict=True)) for kind in _KINDS]
     made = [row for row in rows if float(row["avg"])]
@@ -114,13 +108,9 @@ def _mutilate(run: str) -> Result:
     )
 
 
-def pgbench(text: str) -> list[Result]:
+def pgbench(run: str) -> Result:
     """pgbench: its summary. Without -P, -R or -L, pgbench computes the mean as N / X. With -R, response times include
     the lag behind the schedule."""
-    return [_pgbench(run) for run in runs(text, "transaction type: ")]
-
-
-def _pgbench(run: str) -> Result:
     mean = found(run, r"latency average = ([\d.]+) ms", "line latency average")
     rate = found(run, r"tps = ([\d.]+) \((?:without|excluding|including reconnection)", "line tps")
     tps = float(rate)
@@ -141,7 +131,7 @@ def _pgbench(run: str) -> Result:
     )
 
 
-def pgbench_log(text: str) -> list[Result]:
+def pgbench_log(text: str) -> Result:
     """pgbench -l: a line per transaction. The files of one run, one for each thread, are read together."""
     if not text.endswith("\n"):
         raise ForeignError("no end of the last line")
@@ -171,23 +161,21 @@ def pgbench_log(text: str) -> list[Result]:
     duration_s = max(ends) - min(starts)
     begin = min(starts)
     places = [min(_PARTS - 1, int(_PARTS * (end - begin) / duration_s)) for end in ends]
-    return [
-        Result(
-            "pgbench",
-            requests / duration_s,
-            sum(times) / len(times),
-            clients=len(first),
-            percentiles_ms={share: times[int(share / 100 * len(times))] for share in (50.0, 90.0, 99.0)},
-            max_ms=times[-1],
-            duration_s=duration_s,
-            requests=requests,
-            is_open=delayed,
-            counts=tuple(map(places.count, range(_PARTS))),
-        )
-    ]
+    return Result(
+        "pgbench",
+        requests / duration_s,
+        sum(times) / len(times),
+        clients=len(first),
+        percentiles_ms={share: times[int(share / 100 * len(times))] for share in (50.0, 90.0, 99.0)},
+        max_ms=times[-1],
+        duration_s=duration_s,
+        requests=requests,
+        is_open=delayed,
+        counts=tuple(map(places.count, range(_PARTS))),
+    )
 
 
-def ycsb(text: str) -> list[Result]:
+def ycsb(text: str) -> Result:
     """YCSB: a closed loop of threads, whose number is not in the output. The runtime includes the clients' start."""
     values: dict[str, dict[str, float]] = {}
     for kind, name, value in re.findall(r"(?m)^\[(\S+)\], (\S+), ([\d.]+(?:E-?\d+)?)$", text):
@@ -203,33 +191,27 @@ def ycsb(text: str) -> list[Result]:
         raise ForeignError("no whole list of an operation")
     # Percentiles of several operations cannot be merged.
     shares = {float(share): kinds[0][f"{share}thPercentileLatency(us)"] / 1000 for share in (95, 99)}
-    return [
-        Result(
-            "ycsb",
-            overall["Throughput(ops/sec)"],
-            sum(each["Operations"] * each["AverageLatency(us)"] for each in kinds) / requests / 1000,
-            percentiles_ms=shares if len(kinds) == 1 else {},
-            max_ms=max(each["MaxLatency(us)"] for each in kinds) / 1000,
-            duration_s=overall["RunTime(ms)"] / 1000,
-            requests=round(requests),
-            errors=round(
-                sum(
-                    value
-                    for each in kinds
-                    for name, value in each.items()
-                    if name.startswith("Return=") and name[7:] != "OK"
-                )
-            ),
-        )
-    ]
+    return Result(
+        "ycsb",
+        overall["Throughput(ops/sec)"],
+        sum(each["Operations"] * each["AverageLatency(us)"] for each in kinds) / requests / 1000,
+        percentiles_ms=shares if len(kinds) == 1 else {},
+        max_ms=max(each["MaxLatency(us)"] for each in kinds) / 1000,
+        duration_s=overall["RunTime(ms)"] / 1000,
+        requests=round(requests),
+        errors=round(
+            sum(
+                value
+                for each in kinds
+                for name, value in each.items()
+                if name.startswith("Return=") and name[7:] != "OK"
+            )
+        ),
+    )
 
 
-def sysbench(text: str) -> list[Result]:
+def sysbench(run: str) -> Result:
     """sysbench 1.0: a closed loop of threads, unless it has a rate."""
-    return [_sysbench(run) for run in runs(text, r"sysbench \d")]
-
-
-def _sysbench(run: str) -> Result:
     seconds = float(found(run, r"total time:\s+([\d.]+)s", "line total time"))
     events = int(found(run, r"total number of events:\s+(\d+)", "number of events"))
     mean = found(run, r"avg:\s+([\d.]+)", "mean latency")

@@ -6,7 +6,6 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -72,7 +71,7 @@ def table(
     chosen = _chosen(meanings, source)
     if (rate := chosen.get("rate", "")) and meanings[rate].place >= 0:
         # Some tools write 0 for a load without a rate.
-        columns[rate] = ["" if _decimal(cell) == 0 else cell for cell in columns[rate]]
+        columns[rate] = ["" if csv.decimal_of(cell) == 0 else cell for cell in columns[rate]]
         if not any(columns[rate]):
             del chosen["rate"]
     if "throughput" not in chosen:
@@ -84,7 +83,9 @@ def table(
     factors = _settings(columns, meanings, chosen)
     kept = {ours: _in_unit(ours, columns[name], units.get(ours)) for ours, name in chosen.items()}
     for ours in _COUNTS:
-        if fractions := [cell for cell in kept.get(ours, ()) if (value := _decimal(cell)) is not None and value % 1]:
+        if fractions := [
+            cell for cell in kept.get(ours, ()) if (value := csv.decimal_of(cell)) is not None and value % 1
+        ]:
             raise MeasurementsError(
                 f"{source}: column {chosen[ours]}: {fractions[0]} is no number of {ours}; "
                 f"leave a share out with --ignore {chosen[ours]}"
@@ -187,7 +188,7 @@ def _cell(value: Any) -> str:
 
 def _has_number(cells: Sequence[str]) -> bool:
     """Whether a cell has a number, or all are empty."""
-    return not any(cells) or any(_decimal(cell) is not None for cell in cells)
+    return not any(cells) or any(csv.decimal_of(cell) is not None for cell in cells)
 
 
 def _chosen(meanings: Mapping[str, Meaning], source: str) -> dict[str, str]:
@@ -261,8 +262,8 @@ def _unit_by_law(
     power = 0 if unit is None else UNITS[unit] - UNITS["s"]
     ratios = []
     for *cells, rest in zip(*(columns[name] for name in names if name is not None), rests, strict=True):
-        clients, throughput, time = map(_decimal, cells)
-        thinking_s = _decimal(rest)
+        clients, throughput, time = map(csv.decimal_of, cells)
+        thinking_s = csv.decimal_of(rest)
         if clients is None or throughput is None or not time or thinking_s is None:
             continue
         waiting = clients - throughput * thinking_s.scaleb(power)
@@ -278,12 +279,6 @@ def _in_unit(ours: str, cells: list[str], unit: str | None) -> list[str]:
     if ours != "request_type":
         cells = ["" if cell.lower() in _MISSING else cell for cell in cells]
     power = 0 if unit is None else UNITS[unit] - UNITS["s" if ours == "duration_s" else "ms"]
-    return [str(value.scaleb(power)) if power and (value := _decimal(cell)) is not None else cell for cell in cells]
-
-
-def _decimal(cell: str) -> Decimal | None:
-    try:
-        value = Decimal(cell)
-    except InvalidOperation:
-        return None
-    return value if value.is_finite() else None
+    return [
+        str(value.scaleb(power)) if power and (value := csv.decimal_of(cell)) is not None else cell for cell in cells
+    ]
