@@ -363,17 +363,14 @@ fn message(row: &Row, at: usize, content: usize, queue: QueueId) -> Option<Store
     })
 }
 
-/// Leases as arguments, sorted: calls with common leases must not deadlock.
+/// Leases as arguments.
 fn numbers(leases: &[Lease]) -> (Vec<i64>, Vec<i32>) {
-    let mut pairs: Vec<_> = leases
+    leases
         .iter()
         .filter_map(|lease| {
             Some((i64::try_from(lease.message).ok()?, i32::try_from(lease.attempt).ok()?))
         })
-        .collect();
-    pairs.sort_unstable();
-    pairs.dedup();
-    pairs.into_iter().unzip()
+        .unzip()
 }
 
 /// The leases without a row. A row begins with message and attempt.

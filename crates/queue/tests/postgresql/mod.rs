@@ -2,8 +2,8 @@
 
 mod admitted;
 mod connections;
-mod dead_letters;
 mod floors;
+mod leases;
 mod notifier;
 mod upkeep;
 

@@ -1,12 +1,12 @@
-//! Messages that become dead letters, while other transactions hold locks.
+//! Leases that end while other transactions hold locks.
 
-use knee_queue::operation::{QueueId, QueueSettings};
+use knee_queue::operation::{Answer, QueueId, QueueSettings, Request};
 use knee_queue::postgres::Postgres;
 use tokio_postgres::Client;
 
 use crate::harness::cluster::Cluster;
 use crate::harness::cluster::name;
-use crate::harness::desk::{Desk, LONG, contents, settings};
+use crate::harness::desk::{Desk, LONG, contents, lease_of, settings};
 
 /// A client, a queue whose messages have one attempt, and its queue of dead letters.
 async fn begin(desk: &Desk<Postgres>) -> (u32, QueueId, QueueId) {
@@ -51,16 +51,59 @@ async fn message_released_twice_moves_once() {
     assert_eq!(desk.counts().await.messages, 0);
 }
 
-/// Returns when this many releases wait for a lock. `look` must have no open transaction: it would keep the view of its
+/// Returns when this many calls with leases wait for a lock. `look` must have no open transaction: it would keep the view of its
 /// first query.
 async fn wait(desk: &Desk<Postgres>, look: &Client, count: i64) {
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
-        AND datname = current_database() AND query ~ 'knee_queue\\.release\\('";
+        AND datname = current_database() AND query ~ 'knee_queue\\.(acknowledge|extend|release)\\('";
     desk.at_last(async || {
         let row = look.query_one(waiting, &[]).await.unwrap();
         (row.get::<_, i64>(0) == count).then_some(())
     })
     .await;
+}
+
+/// Calls that waited in different orders could deadlock.
+#[tokio::test]
+async fn calls_wait_for_messages_in_the_order_of_numbers() {
+    let cluster = Cluster::shared();
+    let options = cluster.migrated().await;
+    let desk = Desk::open(&options).await;
+    let [holder, look] =
+        [cluster.connect(name(&options)).await, cluster.connect(name(&options)).await];
+    let client = desk.client().await;
+    for call in ["acknowledge", "extend", "release"] {
+        let mut queues = Vec::new();
+        let mut messages = Vec::new();
+        for _ in 0..3 {
+            let queue = desk.queue(client).await;
+            messages.push(desk.send(client, client, queue, call).await.cast_signed());
+            queues.push(queue);
+        }
+        // The last message is leased first: neither the arguments nor the table's rows are in the order of numbers.
+        let mut leases = Vec::new();
+        for queue in queues.into_iter().rev() {
+            leases.push(lease_of(&desk.lease(client, queue, 1, LONG).await[0]));
+        }
+        let request = match call {
+            "acknowledge" => Request::Acknowledge { leases },
+            "extend" => Request::Extend { leases, visibility: LONG },
+            _ => Request::Release { leases },
+        };
+        let second =
+            format!("BEGIN; SELECT FROM knee_queue.message WHERE id = {} FOR UPDATE", messages[1]);
+        holder.batch_execute(&second).await.unwrap();
+        let (answer, ()) = tokio::join!(desk.ask(request), async {
+            wait(&desk, &look, 1).await;
+            let free =
+                "SELECT id FROM knee_queue.message WHERE id = ANY ($1) FOR UPDATE SKIP LOCKED";
+            let rows = look.query(free, &[&messages]).await.unwrap();
+            let free: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+            assert_eq!(free, messages[2..], "{call}");
+            holder.batch_execute("COMMIT").await.unwrap();
+        });
+        assert!(matches!(answer, Ok(Answer::Ended(missing)) if missing.is_empty()), "{call}");
+    }
 }
 
 /// A transaction that waits for one queue has no lock on the other.
