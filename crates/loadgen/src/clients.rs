@@ -11,9 +11,9 @@
 //!
 //! The kernel gets the request a little later, at the end of the batch of events. If this process delays the send, or
 //! the reading of the answer, the delay is part of the response time. Causes are other connections in the batch and a
-//! busy processor. So the load generator's own slowness is never hidden. A client always either thinks or waits, so
-//! N = X (R + Z) holds for the figures. The summary reports a load generator that was too slow
-//! ([`crate::bottleneck`]).
+//! busy processor. So the load generator's own slowness is never hidden. Except while it verifies or reconnects, a
+//! client thinks or waits, so N = X (R + Z) holds for the figures. The summary reports a load generator that was too
+//! slow ([`crate::bottleneck`]).
 
 mod events;
 
@@ -99,8 +99,8 @@ struct Connection<T: Traffic> {
     memory: T::Memory,
     /// Draws think times. Requests have their own stream, so that they do not depend on answers.
     think_random: Random,
-    /// The ends of think times (closed loop). Each of the `pipeline` places for a request of a client (a slot) thinks
-    /// by itself.
+    /// The ends of think times (closed loop). A client has `pipeline` slots, each with one request or think time at a
+    /// time.
     thinking: BinaryHeap<Reverse<Instant>>,
     /// Number of slots that will send when the connection is open again (closed loop).
     stranded: usize,
@@ -203,8 +203,8 @@ impl<T: Traffic> Clients<T> {
         }
     }
 
-    /// Connects after a wait: while a server is being killed, its kernel still accepts connections. Not every
-    /// protocol has a greeting that distinguishes these from working ones.
+    /// Connects after a wait: while a server is being killed, its kernel still accepts connections. If the protocol has
+    /// no greeting, such a connection looks like a working one.
     fn connect_later(&mut self, io: &mut Io, client: usize) {
         if self.is_wanted(client) {
             let connection = &mut self.connections[client];
@@ -413,7 +413,7 @@ impl<T: Traffic> Clients<T> {
         ));
     }
 
-    /// Counts a connection as cut: its loss failed a request, or it could not be opened again at once.
+    /// Counts a connection as cut: its loss made a request fail, or the client could not open it again at once.
     fn is_cut(&mut self, client: usize) {
         if let Phase::Running | Phase::Draining = self.phase
             && !std::mem::replace(&mut self.connections[client].is_missing, true)

@@ -131,8 +131,8 @@ impl Proxy {
                 self.settle_cas(io, id);
             }
             Kind::Cas if flight.round == Round::Asking && flight.may_lose(server) => {
-                // Go on without this server. If the client's token includes it, `decide_cas` finds that the token no
-                // longer holds.
+                // Go on without this server. If the client's token includes this server, `decide_cas` finds that the
+                // token no longer holds.
                 flight.members &= !(1 << server);
                 flight.missing -= 1;
                 if flight.missing == 0 {
@@ -154,7 +154,7 @@ impl Proxy {
         }
     }
 
-    /// Handles the answer of a server that was sent a deletion in place of the write.
+    /// Handles a server's answer to a deletion, which replaces a write or undoes it.
     fn cleared(&mut self, io: &mut Io, id: u32, server: usize, answer: &Answer<'_>) {
         if !deletion::is_done(&answer.response.status) {
             self.miss(id, server);
@@ -173,7 +173,7 @@ impl Proxy {
     }
 
     /// One server may keep its value (see [`Flight::may_keep`](crate::flight::Flight::may_keep)). If that server was
-    /// lost and another was not, notes that it missed the write.
+    /// lost, but not all servers were, notes that it missed the write.
     fn settle_kept(&mut self, id: u32) {
         let flight = &self.flights[id];
         let kept = flight.members & flight.members.wrapping_neg();

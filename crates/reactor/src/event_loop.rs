@@ -16,7 +16,7 @@ use crate::room::FREE_BYTES;
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 1024;
-/// Most receives from a connection before other connections are read.
+/// The loop receives at most this many times from a connection before it reads others.
 const RECEIVES_MAX: usize = 4;
 /// If a request lacks at least this many bytes, the loop receives them straight into the connection's own buffer. Smaller
 /// pieces pass through the scratch buffer, so that the connection's buffer stays small.
@@ -25,7 +25,7 @@ const DIRECT_BYTES_MIN: usize = 64 * 1024;
 /// `GATHERING_MAX`. The batch's first answers wait that long.
 const GATHERS_MAX: usize = 8;
 const GATHERING_MAX: Duration = Duration::from_micros(100);
-/// Most connections accepted in a batch.
+/// A batch accepts at most this many connections.
 const ACCEPTS_MAX: usize = 64;
 /// A connection may keep a buffer of this capacity, even if its unconsumed input is much shorter.
 const HELD_BYTES_MIN: usize = 4 * 1024;
@@ -40,7 +40,7 @@ const ACCEPT_AGAIN: u64 = u64::MAX - 2;
 /// The program's callbacks: one value per thread, called by that thread only.
 ///
 /// A connection gets `on_open`, any number of `on_data`, perhaps `on_end`, and exactly one
-/// `on_close`. A failed [`Io::connect`] gets only `on_close`.
+/// `on_close`. A connection that fails after [`Io::connect`] returned gets only `on_close`.
 pub trait Handler {
     /// The loop begins.
     fn on_start(&mut self, _io: &mut Io) {}
@@ -76,7 +76,7 @@ pub trait Handler {
         false
     }
 
-    /// Until when the batch should wait for further events. `None` ends it at once. Output leaves at its end.
+    /// The batch waits for further events until this time, and sends its output then. `None` ends it at once.
     fn waits_until(&mut self) -> Option<Instant> {
         None
     }
@@ -84,8 +84,8 @@ pub trait Handler {
     /// All events of the batch were handled. The loop sends the output after this.
     fn on_batch_end(&mut self, _io: &mut Io) {}
 
-    /// The batch's output was passed to the kernel, as far as the kernel accepts it. Timestamps of replies are taken
-    /// here. Output that is written here leaves with the next batch.
+    /// The kernel has taken as much of the batch's output as it accepts. Handlers take the timestamps of replies here.
+    /// Output that is written here leaves with the next batch.
     fn on_batch_sent(&mut self, _io: &mut Io) {}
 
     /// A shutdown has begun, and no connection is accepted any more. Call [`Io::stop`] when all started work is done,
@@ -318,7 +318,7 @@ impl<H: Handler> EventLoop<H> {
                 return;
             }
             if connection.dirty && connection.output.len() > high || full {
-                // Read more once this batch has been sent, if the kernel accepts the output.
+                // Read more after this batch is sent, if the kernel accepts the output.
                 return self.io.enqueue(index);
             }
             if std::mem::take(&mut connection.show_again) && !connection.input.is_empty() {

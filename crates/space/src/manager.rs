@@ -1,7 +1,7 @@
 //! A manager: serves a space over NBD, and asks the machines that have its parts.
 //!
-//! A manager keeps nothing between requests, so there can be any number of them. Each thread has its own connections to
-//! every machine, and no request takes a lock.
+//! A manager keeps no data between requests, so a space may have any number of managers. Each thread has its own
+//! connections to every machine, and no request takes a lock.
 
 mod flight;
 mod links;
@@ -32,7 +32,7 @@ pub(crate) use start::{Config, Doors, Running, StoreAddress, start};
 use flight::{Caller, Flight, Part};
 use machine::Machine;
 
-/// Timer keys. The key of a machine's next attempt has its number.
+/// Timer keys. The key of a machine's next attempt to connect is `RETRY` plus the machine's number.
 const CHECK: u64 = 2;
 const RETRY: u64 = 3;
 /// Memory of a request besides its data.
@@ -62,7 +62,7 @@ enum Peer {
         machine: usize,
         lane: usize,
     },
-    /// A machine that may still execute what it was sent on this connection.
+    /// A machine that may still execute requests from this connection.
     Lingering(usize),
 }
 
@@ -86,9 +86,10 @@ pub(crate) struct Manager {
     flights: Slab<Flight>,
     parts: Slab<Part>,
     flights_bytes: usize,
-    /// Paused clients, which wait for memory.
+    /// Paused clients, which wait for memory, or for the end of a shutdown.
     waiting: VecDeque<ConnId>,
-    /// A client without memory that waits for it. No other client's request begins before.
+    /// The client that gets memory next; it holds none. While requests are in flight, no other client's request begins
+    /// before its request.
     next: Option<ConnId>,
     /// Whether a request has ended in this batch.
     has_room: bool,
@@ -186,8 +187,9 @@ impl Manager {
         }
     }
 
-    /// Whether a request may begin. A client may take as much memory as it leaves to others. A client that has none, and
-    /// finds none, comes next: smaller requests of others do not keep it waiting for ever.
+    /// Whether a request may begin. With it, a client may hold at most as much memory as stays free. A client that
+    /// holds none, and whose request does not fit, becomes `next`: smaller requests of others do not keep it waiting
+    /// for ever.
     fn finds_room(&mut self, io: &Io, conn: ConnId, request: &Request) -> bool {
         let Peer::Client(client) = &self.peers[conn.index()] else { return true };
         let own = client.flights_bytes + io.output_len(conn);
@@ -207,7 +209,7 @@ impl Manager {
         begins
     }
 
-    /// If the client came next, lets others begin again.
+    /// If the client is `next`, lets others begin again.
     fn step_back(&mut self, conn: ConnId) {
         if self.next == Some(conn) {
             self.next = None;
@@ -295,7 +297,7 @@ impl Manager {
         self.flights_bytes -= bytes;
         self.has_room = true;
         let client = match caller {
-            // Its place may serve another client now.
+            // If it is closed, another client may have its index.
             Caller::Client(conn) if io.is_open(conn) => Some(conn),
             _ => None,
         };

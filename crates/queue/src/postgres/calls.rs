@@ -48,7 +48,7 @@ pub(super) async fn answer(
         Request::DeleteQueue { queue } => {
             let rows = change(held, &functions.delete_queue, &[&queue_number(*queue)?]).await?;
             there(only(&rows)?)?;
-            // Wakes the calls that wait in the queue: they end.
+            // Wakes the calls that wait for messages of the queue: they end.
             let arrivals = vec![Arrival { queue: *queue, receiver: ANYBODY }];
             Ok(Done { answer: Answer::Done, arrivals })
         }
@@ -123,7 +123,7 @@ pub(super) async fn answer(
     }
 }
 
-/// The database has not even undone a call that took too long.
+/// There was no answer for twice the time after which the database undoes a call.
 const SILENT: &str = "the database does not answer";
 
 type Values<'v> = &'v [&'v (dyn ToSql + Sync)];
@@ -139,7 +139,7 @@ pub(super) async fn change(
     rows.map_err(|error| failure::calling(&error))
 }
 
-/// Calls a function that only reads: without an answer, nothing was done.
+/// Calls a function that only reads. A call without an answer has changed nothing.
 pub(super) async fn read(
     held: &Held,
     function: &Statement,
@@ -344,7 +344,7 @@ fn stored(rows: &[Row], at: usize, queue: impl Fn(&Row) -> QueueId) -> Vec<Store
     there.filter_map(|row| message(row, at, at + 4, queue(row))).collect()
 }
 
-/// The message in a row of `take`, which has the attempt before the content.
+/// The message in a row of `take`; such a row has the attempt before the content.
 fn one(row: &Row, at: usize, queue: QueueId) -> Option<Stored> {
     message(row, at, at + 5, queue)
 }
