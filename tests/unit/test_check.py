@@ -395,7 +395,7 @@ def test_connections_that_threads_cannot_share_are_named() -> None:
         (replace(CLOSED, errors=1200), "errors", "count in the throughput"),
         (replace(CLOSED, generator_busy=0.97), "generator", "the generator limits"),
         (replace(CLOSED, duration_s=3.0), "short", "warm-up"),
-        (replace(CLOSED, is_open=True, rate=2000.0), "rate", "holds less than this rate"),
+        (replace(CLOSED, is_open=True, rate=2000.0), "rate", "cannot serve this rate"),
     ],
 )
 def test_violation_names_its_cause(result: Result, kind: str, says: str) -> None:

@@ -1,4 +1,4 @@
-"""What contradicts what within one result.
+"""Rules that find contradictions within one result.
 
 A closed loop without think time keeps N requests in flight, so N = X · R (Little 1961), whatever the distributions. A
 tool that measures all three can be audited.
@@ -19,18 +19,18 @@ from knee.laws.causes import wrong_unit
 from knee.stats.intervals import counted, number
 
 TOLERANCE = 0.05
-"""Allowed deviation of X · R from N: tools divide by times that differ by their start and end."""
+"""Allowed deviation of X · R from N: a tool's run time may include the start and end of its clients."""
 
 INVENTED = "invented latencies"
 MILD = 1.25
-"""wrk invents some latencies in every run."""
+"""Invented latencies below this factor are a doubt, not wrong: wrk invents some in every run."""
 
 _ACCOUNTED = 0.8
-"""A pause held all clients if it is at least this share of their time outside of median responses."""
+"""A pause may have held all clients if their mean time outside median responses is at least this share of it."""
 _MOST = 0.5
-"""A pause held all clients for sure if it is at least this share: other long responses explain less."""
+"""A pause held all clients for sure if it is at least this share of that time: other long responses explain less."""
 _HIDDEN = 0.5
-"""A percentile hides a pause if it is below this share of what requests with due times would have seen."""
+"""A percentile hides a pause if it is below this share of the same percentile of requests with due times."""
 _ROUNDED = 0.25
 """A mean with a larger rounding error cannot show a violation."""
 _WARM_UP = 0.1
@@ -86,7 +86,8 @@ def findings_of(result: Result, tolerance: float | None = TOLERANCE) -> list[Fin
 
 
 def in_flight(result: Result) -> float | None:
-    """X · R: mean number of requests in flight, and in a closed loop between responses; None if R is unknown."""
+    """X (R + rest): the mean number of clients in a response or, in a closed loop, in a measured rest. None if R is
+    unknown."""
     if result.response_ms is None:
         return None
     return result.throughput * (result.response_ms + (result.rest_ms or 0.0)) / 1000
@@ -105,7 +106,7 @@ def _clients(result: Result) -> Iterator[Finding]:
 
 
 def ends(result: Result) -> float:
-    """R / T: the share of requests across an end of the run, which count on one side only."""
+    """R / T: the share of requests in flight at an end of the run. They count on one side of N = X · R only."""
     return (result.response_ms or 0.0) / 1000 / result.duration_s if result.duration_s else 0.0
 
 
@@ -202,7 +203,7 @@ def _open(result: Result) -> Iterator[Finding]:
             "wrong",
             result.rate / max(result.throughput, 1e-9),
             f"{number(result.throughput)} of {number(result.rate)} requests/s were answered",
-            "the server, or the generator's limit of clients, holds less than this rate",
+            "the server cannot serve this rate, or the generator's limit of clients is too low for it",
             "report the throughput as the capacity; measure response times below 80% of it",
         )
         return
@@ -237,7 +238,7 @@ def _pause(result: Result) -> Iterator[Finding]:
     median = result.percentiles_ms.get(50.0, result.response_ms)
     if percentile is None or median is None:
         return
-    # N · T is all clients' time; the rest of it is pauses.
+    # All clients together spend N · T. Their time outside median cycles is pauses: `away_ms` for each client.
     cycle_ms = median + (result.rest_ms or 0.0)
     away_ms = 1000 * result.duration_s - result.throughput * result.duration_s * cycle_ms / clients
     # Of requests that are due during a pause of M, the last wait least: (M − w) / T of all wait longer than w.

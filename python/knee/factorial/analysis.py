@@ -49,10 +49,10 @@ class Term:
     share           share of the variation, 0 to 1; NaN if nothing varies
     share_ends      interval of the share; None without an estimate of the error
     f_ratio, probability
-                    of a mean square as large without the effect; None without an estimate of the error
-    significant     whether the effect is significant among all effects (Holm; Lenth without repetitions): a design
-                    without any effect has a significant one with a probability of at most 1 − level. None if the data
-                    cannot show it
+                    the mean square over the error's, and the chance of one as large without the effect; None without an
+                    estimate of the error
+    significant     whether the effect is significant among all effects (Holm; Lenth without repetitions). If no effect
+                    is real, any is significant with a probability of at most 1 − level. None if the data cannot show it
     aliases         terms of a fraction that are confounded with this one, with their signs
     """
 
@@ -131,7 +131,7 @@ class Analysis:
     notes: tuple[str, ...]
 
     def term(self, name: str) -> Term:
-        """The term with these letters, in any order, or its alias. Raises KeyError."""
+        """The term with these letters, in any order, or the term that is confounded with it. Raises KeyError."""
         wanted = term_name(term_of(name))
         for term in self.terms:
             if wanted == term.name or wanted in (alias.removeprefix("−") for alias in term.aliases):
@@ -147,7 +147,7 @@ class Analysis:
     def leads(self) -> bool | None:
         """Whether the first of `ranked` is significantly larger than the second; None if the data cannot show it.
 
-        Sizes are √SS, which for terms of two levels is |q| in units of its own standard error. Comparing the two
+        Sizes are √SS, which for terms of two levels is proportional to |q| over its standard error. Comparing the two
         largest needs no correction for their selection (Gutmann & Maymin 1987).
         """
         if not self.total or len(self.terms) < 2:
@@ -166,7 +166,7 @@ class Analysis:
         return sizes[0] - sizes[1] > margin
 
     def _larger(self, first: Term, second: Term) -> bool:
-        """Whether |q₁| − |q₂|, a sum of half of the cells' means, is significantly above zero."""
+        """Whether |q₁| − |q₂|, a signed sum of the means of half of the cells, is significantly above zero."""
         rows = np.arange(self.design.counts.size)
         lows = [np.bitwise_count(~rows & term_of(one.name)) & 1 for one in (first, second)]
         opposed = (lows[0] != lows[1]) == (first.q.estimate * second.q.estimate >= 0)
@@ -178,8 +178,9 @@ class Analysis:
 def analyse_model(design: Design, model: Model = "additive", level: float = LEVEL) -> Analysis:
     """Estimate every effect that a design allows.
 
-    Repetitions give the error. Without repetitions, Lenth's method judges factors with two levels. With more levels,
-    the interaction of all factors serves as the error estimate. The notes report this.
+    Repetitions give the error. Without repetitions, Lenth's method judges factors with two levels if there are
+    `CONTRASTS_MIN` effects. With more levels, the interaction of all factors serves as the error estimate. The notes
+    report this.
 
     Raises
     ------
@@ -283,7 +284,8 @@ def _terms(
 
 
 def _together(probabilities: Sequence[float]) -> list[float]:
-    """Probabilities adjusted for their number (Holm 1979): below α, the chance of any false one is at most α."""
+    """Probabilities adjusted for their number (Holm 1979). If effects below α count as significant, any is so by chance
+    with a probability of at most α."""
     order = np.argsort(probabilities, kind="stable")
     ranked = np.asarray(probabilities)[order] * np.arange(order.size, 0, -1)
     adjusted = np.empty(order.size)
@@ -292,12 +294,12 @@ def _together(probabilities: Sequence[float]) -> list[float]:
 
 
 def _size(squares: float, degrees: int, of_effect: float) -> float:
-    """√SS without the noise, which adds its variance to SS for each degree of freedom but the first."""
+    """√SS without the noise of all degrees of freedom but the first: noise adds its variance to SS for each."""
     return math.sqrt(max(squares - (degrees - 1) * of_effect**2, 0.0))
 
 
 def _share_ends(part: TermEffects, total: float, noise: Noise) -> tuple[float, float] | None:
-    """The share of the variation at the ends of the effect's interval, beside the same other variation."""
+    """The share of the variation at both ends of the effect's interval, with the other variation unchanged."""
     if not noise.spread or not total:
         return None
     size, rest = _size(part.squares, part.degrees, noise.of_effect), max(total - part.squares, 0.0)
@@ -361,7 +363,7 @@ def _cells(design: Design, model: Model, means: Floats, noise: Noise) -> tuple[C
         Cell(
             {f.name: f.levels[n] for f, n in zip(design.factors, design.level_of(int(cell)), strict=True)},
             in_unit(
-                # An interaction in place of the error has no estimate for a single cell.
+                # Without repetitions, a cell has no error estimate of its own.
                 Interval(float(means[cell]), None, None, noise.level, 1)
                 if design.repetitions[1] == 1
                 else noise.of_cell(float(means[cell]), int(cell)),

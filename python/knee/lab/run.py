@@ -86,7 +86,7 @@ def make_each(
 
 
 class Lab:
-    """Makes the runs of one experiment on one host, into one run folder."""
+    """Makes the runs of one experiment, through one `Host`, into one run folder."""
 
     def __init__(self, spec: Spec, seed: int, folder: RunFolder, host: Host, progress: Progress) -> None:
         self._spec = spec
@@ -158,7 +158,8 @@ class Lab:
                     try:
                         return deployment.measure(lead_s, self._progress)
                     except ProcessError:
-                        # A program fails, too, if another one ends with its worker.
+                        # A lost worker ends its programs, and programs of other workers may fail then: report the
+                        # worker.
                         self._host.check()
                         raise
             except LateStartError as late:
@@ -176,7 +177,8 @@ class Lab:
 
 
 def check_programs(spec: Spec) -> dict[str, Path]:
-    """Every program that the experiment starts, by name. Raises ProgramError before anything starts."""
+    """The programs of an experiment, by name, without the system's tools. Raises ProgramError if one of either is
+    missing."""
     system = spec.base.system
     if system.load.is_foreign:
         return _find_foreign(spec)
@@ -240,8 +242,8 @@ def _origin(path: Path, version: str | None) -> dict[str, Any]:
 
 
 def files_of(spec: Spec, kept: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The texts of the SQL files that an experiment names, by path. A run that is resumed in another folder has them in
-    `kept`. Raises SpecError for one that cannot be read."""
+    """The texts of the SQL files that an experiment names, by path. For a resumed run, `kept` has the texts of files
+    that are not found. Raises SpecError for a file that cannot be read."""
     given = {"load.script": spec.base.system.load.script, "workload.prepare": spec.base.workload.prepare}
     found = {}
     for name, file in given.items():
@@ -258,7 +260,8 @@ def files_of(spec: Spec, kept: Mapping[str, str] | None = None) -> dict[str, str
 
 
 def tiers_programs(found: Collection[str]) -> dict[str, list[str]]:
-    """The programs of a worker, by the tier that it has. Clients and middlewares with the stores populate them."""
+    """The programs that a worker needs for each tier. A store's worker also populates the store, with a client or a
+    middleware."""
     return {
         "load": ["knee-load"],
         "middleware": [name for name in found if name in ("knee-proxy", "knee-queue", "knee-space")],
@@ -310,7 +313,7 @@ def new_manifest(
     spec: Spec, seed: int, host: Host, found: dict[str, Path], room: Path, texts: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """The provenance of a run folder; each measurement adds its commands. `room` is the scratch directory, and `texts`
-    those of SQL files that a resumed run has."""
+    has the SQL files of a resumed run's manifest, by path."""
     notes = []
     files, named = files_of(spec, texts), _named(spec)
     kept = needs_scratch(spec)
@@ -340,7 +343,7 @@ def new_manifest(
         "python": platform.python_version(),
         "host": host.describe(),
         "programs": {
-            # A program of a command may do anything with a flag.
+            # A program that a command names may do anything with --version.
             name: _origin(path, None if name in named else host.output([str(path), "--version"]))
             for name, path in found.items()
         },
@@ -362,7 +365,8 @@ def check_resumable(begun: Mapping[str, Any], cluster: str | None) -> None:
 
 
 def note_cluster(manifest: dict[str, Any], now: dict[str, Any]) -> None:
-    """Note the workers in a manifest. That of a resumed run keeps the first ones, and says which machines differ."""
+    """Note the workers in a manifest. A resumed run's manifest keeps the first workers, and names the hosts whose
+    machines differ."""
     if "resumed" not in manifest:
         manifest["cluster"] = now
         return
@@ -376,7 +380,7 @@ def note_cluster(manifest: dict[str, Any], now: dict[str, Any]) -> None:
 
 def resumed_manifest(begun: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """The manifest of a resumed run: the original one, with the values that differ now. Raises DatasetError if a
-    required part is missing.
+    required part is missing, or an SQL file has changed.
     """
     for name, kind in (("seed", int), ("commands", dict), ("notes", list)):
         if not isinstance(begun.get(name), kind):

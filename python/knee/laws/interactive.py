@@ -50,18 +50,18 @@ _OF_ALL_TYPES = ("clients", "pipeline", "think_ms", "observed_s")
 class InteractiveCheck:
     """The law in both directions at one point, for one view and one request type (None: all requests together).
 
-    A single type's response time is not judged. It is the cycle time minus the rest of the cycle. The cycle may be a
-    hundred times as long, so its small errors dominate. For the same reason, a middleware's response time below a tenth
-    of its clients' cycle is not judged.
+    A single type's response time is not judged. The law predicts it as the cycle time minus the rest of the cycle. The
+    cycle may be a hundred times as long, so the cycle's small errors dominate. For the same reason, a middleware's
+    response time below a tenth of its clients' cycle is not judged.
 
-    In the middleware's view, the client's think time is Z plus the round trip between client and middleware,
-    client response − middleware response. `think_ms` is the think time of the view and the type. `visits_declared`: the
-    experiment declares the visits of each type, so a type's law adds a test to the law for all requests. `clients` may
-    be None in an open loop.
+    In the middleware's view, the client's think time is Z plus the round trip between client and middleware. The round
+    trip is the client's response time minus the middleware's. `think_ms` is the think time of the view and the type.
+    `visits_declared`: the experiment declares the visits of each type, so a type's law adds a test to the law for all
+    requests. `clients` may be None in an open loop.
 
-    `hidden`: errors that the check would not notice, as shares. The first: how much too long the middlewares' response
-    times could be without exceeding the clients' response times. The second, if the stages are known: how much too
-    short they could be without falling below the sum of the stages.
+    `hidden`: errors that the check would not notice, as shares. The first bounds how much too long the middlewares'
+    response times may be: the clients' response times limit them. The second, if the stages are known, bounds how much
+    too short they may be: the sum of the stages limits them.
     """
 
     point: int
@@ -161,7 +161,7 @@ def _of_types(
     def causes(check: InteractiveCheck) -> tuple[str, ...]:
         if found := check.causes or broken.get(check.point):
             return found
-        # A wrong mix explains a type's residual only if it differs from the residual of all requests.
+        # A wrong mix explains a type's residual only if this residual differs from that of all requests.
         rounding = check.throughput.rounding + roundings.get((check.point, check.view), 0.0)
         own = apart.get((check.point, check.view, check.request_type))
         if own is None or judge(own, rule.tolerance, rounding) != "violated":
@@ -192,7 +192,7 @@ def _apart_from_all(
 
 
 def _customers(rows: pl.DataFrame) -> pl.Expr:
-    """N = clients · pipeline: the number of requests that wait or think at any time."""
+    """N = clients · pipeline: each customer thinks, or has one request in flight."""
     pipeline = pl.col("pipeline").fill_null(1) if "pipeline" in rows.columns else pl.lit(1)
     return pl.col("clients") * pipeline
 

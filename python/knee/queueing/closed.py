@@ -48,9 +48,9 @@ class ClosedStation(StationPoint):
     def queue_length_probabilities(self) -> Floats:
         """p(0), …, p(N): the share of time with so many customers there, waiting or served, (N + 1).
 
-        To a station, the others are one station: p(j) / p(j − 1) = X₋ₖ(N − j + 1) D / μ(j), with X₋ₖ the throughput of
-        the network without it, and μ(j) its speed with j customers (Chandy, Herzog & Woo 1975; Bolch, Greiner, de Meer
-        & Trivedi 2006, ch. 8).
+        p(j) / p(j − 1) = X₋ₖ(N − j + 1) D / μ(j), because all other stations together act on this one like a single
+        station. X₋ₖ is the throughput of the network without this station, and μ(j) its speed with j customers (Chandy,
+        Herzog & Woo 1975; Bolch, Greiner, de Meer & Trivedi 2006, ch. 8).
         """
         return _probabilities(self.network, self.name, self.population)
 
@@ -61,7 +61,7 @@ class ClosedStation(StationPoint):
         others are there, it waits for n − m + 1 departures. Visits of one round are not independent: for quantiles of a
         whole round, simulate it.
 
-        Raises ArgumentError for another station, and without customers.
+        Raises ArgumentError for other kinds of stations, and without customers or service time.
         """
         check_time(time)
         return self._line.response_tail(time)
@@ -159,8 +159,9 @@ class LatticeSolution(Solution):
     """A network with several classes of customers, for every combination of populations from 0 on.
 
     The first axes are the populations of each closed class: `throughput[3, 2, 0]` is class 0's with three customers of
-    class 0 and two of class 1. A class without customers has no throughput. Its residence times are those of a customer
-    that comes in addition: at an arrival it sees the network as it is (Sevcik & Mitrani 1981; Lavenberg & Reiser 1980).
+    class 0 and two of class 1. A class without customers has no throughput. Its residence times are those of one
+    additional customer, which sees the network's present customers at each arrival (Sevcik & Mitrani 1981; Lavenberg &
+    Reiser 1980).
 
     Attributes
     ----------
@@ -217,7 +218,7 @@ class LatticeSolution(Solution):
     def table(self) -> pl.DataFrame:
         """A row for each combination of populations, station and class: `NAME_customers` of each closed class,
         `station`, `class`, `throughput` X_c, `response_time` R_c, `residence_time`, `queue_length` and `utilisation`
-        (X_c D_kc / m_k; null at other stations than queues)."""
+        (X_c D_kc / m_k; with several classes, null at stations other than queues)."""
         customers = np.indices(self.throughput.shape[:-1])
         keys = {f"{name}_customers": numbers for name, numbers in zip(self.closed, customers, strict=True)}
         return class_table(keys, self.network, self.throughput, self.residence_time, self.utilisation)
@@ -226,14 +227,14 @@ class LatticeSolution(Solution):
 def solve_closed(network: Network, population: int) -> ClosedSolution:
     """Solves a closed network of one class exactly, for all populations 1, …, N in one pass, or for 0.
 
-    Up to the largest population, relative errors are about 1e-15 for throughput and below 1e-10 for queue lengths
-    (measured in docs/methods/closed-networks.md).
+    Up to 100,000 customers, measured relative errors are at most 6e-15 for throughput and 2e-14 for queue lengths
+    (docs/methods/closed-networks.md).
 
     Raises
     ------
     ArgumentError
-        For a population below 0 or above `POPULATION_MAX`, or a network with several classes or without any demand or
-        think time.
+        If the population is below 0 or above `POPULATION_MAX`, if the network has several classes, or if it has neither
+        demand nor think time.
     SizeError
         If load-dependent stations have so many different rates that the solution would take minutes.
 
@@ -340,20 +341,20 @@ def solve_classes(network: Network, populations: Sequence[int]) -> LatticeSoluti
     Raises
     ------
     ArgumentError
-        If a class lacks a population of 0 or more, or has neither demand nor think time; if a queue serves first
-        come, first served with another service time for each class.
+        If a class has no population from 0 to `POPULATION_MAX`, or neither demand nor think time; if a queue with first
+        come, first served has different service times for different classes.
     SizeError
         If there are too many states for an exact solution.
 
     References
     ----------
     Reiser & Lavenberg (1980), Journal of the ACM 27(2), for single servers; Baskett, Chandy, Muntz & Palacios (1975),
-    Journal of the ACM 22(2), for the product form that load-dependent stations are multiplied into.
+    Journal of the ACM 22(2), for the product form, with load-dependent stations as factors.
     """
     customers = checked_populations(network, populations)
     refuse_unequal_service(network)
     demands, think_times = network.demands, network.think_times
-    # If a class is empty, its residence times are those of one customer more.
+    # The residence times of an empty class are those of an additional customer.
     most = sum(customers) + (0 in customers)
     speeds = [station.speeds(most) for station in network.stations]
     throughput, arrival, busy = solve_states(customers, think_times, demands, speeds, network.classes)
@@ -370,8 +371,8 @@ def solve_states(
     speeds: Sequence[Sequence[float] | None],
     classes: Sequence[str],
 ) -> tuple[Floats, Floats, Floats]:
-    """Throughputs, (N_1 + 1, …, C); for each station the time per unit of demand of an arrival, and the share of time
-    with any customer. The latter two are (N_1 + 1, …, K); at delays the share is NaN.
+    """Throughputs, (N_1 + 1, …, C); for each station, an arrival's residence time per unit of its demand, and the share
+    of time with any customer. The latter two are (N_1 + 1, …, K); at delays the share is NaN.
 
     Raises ArgumentError, SizeError.
     """
@@ -406,8 +407,8 @@ def _refuse_size(states: int, residence_times: tuple[int, ...], remedy: str) -> 
 
 
 def residence_times(arrival: Floats, demands: Floats) -> Floats:
-    """The residence times from the values at an arrival, with one customer of its class less, (…, K, C); of a class
-    without customers, with the customers that are there."""
+    """The residence times, (…, K, C), from the values at an arrival. A customer sees the network with one customer of
+    its class less; an additional customer of an empty class sees it as it is."""
     found = np.empty((*arrival.shape, demands.shape[1]))
     for index in range(demands.shape[1]):
         none, fewer, more = ((slice(None),) * index + (part,) for part in (slice(1), slice(-1), slice(1, None)))
