@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -83,9 +85,19 @@ def experiment() -> spec.Spec:
 
 
 def measured(folder: RunFolder, experiment: spec.Spec, run: Run) -> None:
+    recorded(folder, experiment, "middleware-0", READY, WINDOW, SUMMARY, run=run)
+
+
+def recorded(
+    folder: RunFolder, experiment: spec.Spec, process: str, *lines: str | dict[str, Any], run: Run | None = None
+) -> Dataset:
+    """The dataset after a run, the first by default, whose process printed these lines."""
+    run = run or runs(experiment, seed=1)[0]
     folder.point_folder(run)
-    folder.lines_path(run, "middleware-0").write_text(f"{READY}\n{WINDOW}\n{SUMMARY}\n")
-    folder.record(run, experiment, DONE)
+    text = [one if isinstance(one, str) else json.dumps(one) for one in lines]
+    folder.lines_path(run, process).write_text("\n".join([*text, ""]))
+    folder.record(run, experiment, replace(DONE, processes={process: process.partition("-")[0]}))
+    return Dataset.open(folder.path)
 
 
 @pytest.mark.parametrize(
@@ -153,13 +165,9 @@ def test_lines_become_rows_of_every_table(folder: RunFolder, experiment: spec.Sp
 def test_of_messages_the_wait_for_a_connection_is_kept(folder: RunFolder, experiment: spec.Spec) -> None:
     reported = '"queueing_sum_ns":5,"connection_sum_ns":4,"service_sum_ns":6'
     histogram = '"histograms":[{"op":"set","stage":"connection","unit":"ns","count":812,"mean":1,"hdr":"C"},'
-    run = runs(experiment, seed=1)[0]
-    folder.point_folder(run)
     lines = (READY, WINDOW, SUMMARY.replace('"histograms":[', histogram))
-    text = "\n".join(line.replace('"queueing_sum_ns":5,"service_sum_ns":6', reported) for line in lines)
-    folder.lines_path(run, "middleware-0").write_text(text + "\n")
-    folder.record(run, experiment, DONE)
-    dataset = Dataset.open(folder.path)
+    lines = (line.replace('"queueing_sum_ns":5,"service_sum_ns":6', reported) for line in lines)
+    dataset = recorded(folder, experiment, "middleware-0", *lines)
     assert dict(dataset.windows.select("op", "connection_sum_ns").iter_rows()) == {"set": 4, "get": None}
     assert dataset.totals.select("connection_sum_ns", "connection").row(0) == (4, "C")
 
@@ -251,23 +259,14 @@ def test_repeated_run_replaces_a_partial_one(folder: RunFolder, experiment: spec
 
 
 def test_a_line_that_is_none_is_named(folder: RunFolder, experiment: spec.Spec) -> None:
-    run = runs(experiment, seed=1)[0]
-    folder.point_folder(run)
-    folder.lines_path(run, "middleware-0").write_text(f"{READY}\nthread 'main' panicked\n")
-    with pytest.raises(DatasetError, match=r"middleware-0\.jsonl:2: not a JSON line"):
-        folder.record(run, experiment, DONE)
-    folder.lines_path(run, "middleware-0").write_text(f"{READY}\n[1]\n")
-    with pytest.raises(DatasetError, match=r"middleware-0\.jsonl:2: not a JSON object"):
-        folder.record(run, experiment, DONE)
+    for line, kind in (("thread 'main' panicked", "JSON line"), ("[1]", "JSON object")):
+        with pytest.raises(DatasetError, match=rf"middleware-0\.jsonl:2: not a {kind}"):
+            recorded(folder, experiment, "middleware-0", READY, line)
 
 
 def test_missing_runs_and_wrong_values_give_warnings(folder: RunFolder, experiment: spec.Spec) -> None:
-    run = runs(experiment, seed=1)[0]
-    folder.point_folder(run)
     summary = {"type": "summary", "seconds": 3.0, "wrong_values": 2, "losses": 3, "reconnects": 1}
-    folder.lines_path(run, "load-0").write_text(json.dumps(summary) + "\n")
-    folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
-    dataset = Dataset.open(folder.path)
+    dataset = recorded(folder, experiment, "load-0", summary)
     assert dataset.summaries.select("losses", "reconnects").row(0) == (3, 1)
     note, missing, wrong = warnings_of_folder(dataset)
     assert words.warning(note) == "A note."
@@ -276,11 +275,8 @@ def test_missing_runs_and_wrong_values_give_warnings(folder: RunFolder, experime
 
 
 def test_unsent_requests_give_a_warning(folder: RunFolder, experiment: spec.Spec) -> None:
-    run = runs(experiment, seed=1)[0]
-    folder.point_folder(run)
-    folder.lines_path(run, "load-0").write_text(json.dumps({"type": "summary", "seconds": 3.0, "unsent": 7}) + "\n")
-    folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
-    warning = warnings_of_folder(Dataset.open(folder.path))[-1]
+    dataset = recorded(folder, experiment, "load-0", {"type": "summary", "seconds": 3.0, "unsent": 7})
+    warning = warnings_of_folder(dataset)[-1]
     assert warning == Unsent(7, cut_off=False)
     assert words.warning(warning).endswith("If no resource of the system was full, use more clients.")
 
@@ -290,12 +286,8 @@ def test_wrong_answers_of_a_queue_are_messages(tmp_path: Path) -> None:
     experiment = spec.parse(text, "x.toml")
     folder = RunFolder.create(tmp_path, "two-points", text)
     folder.write_manifest({"seed": 1, "overrides": {}})
-    run = runs(experiment, seed=1)[0]
-    folder.point_folder(run)
-    summary = {"type": "summary", "seconds": 3.0, "wrong_values": 2}
-    folder.lines_path(run, "load-0").write_text(json.dumps(summary) + "\n")
-    folder.record(run, experiment, Outcome("done", None, 1700000000, {"load-0": "load"}))
-    assert warnings_of_folder(Dataset.open(folder.path))[-1] == WrongAnswers(2, of_messages=True)
+    dataset = recorded(folder, experiment, "load-0", {"type": "summary", "seconds": 3.0, "wrong_values": 2})
+    assert warnings_of_folder(dataset)[-1] == WrongAnswers(2, of_messages=True)
 
 
 @pytest.mark.parametrize("manifest", [None, "{", "[]", '{"overrides": []}'])
@@ -444,16 +436,11 @@ def test_steps_of_a_ramp_are_separate_runs(folder: RunFolder) -> None:
 
 def test_step_of_a_ramp_has_the_ejections_of_its_seconds(folder: RunFolder) -> None:
     ramp = spec.parse(EXPERIMENT + "ramp = true\n", "x.toml")
-    (run,) = runs(ramp, seed=1)
-    folder.point_folder(run)
     window = json.loads(WINDOW) | {"ops": {}}
     first, second = window["servers"]
     steady = [one | {"ejected": 0, "errors": 0} for one in (first, second)]
     out = [first | {"ejected": 0, "errors": 1}, second | {"ejected": 1, "errors": 1}]
     lines = [window | {"second": START + at, "servers": out if at > 3 else steady} for at in range(6)]
-    text = "".join(json.dumps(line) + "\n" for line in [*lines, json.loads(SUMMARY)])
-    folder.lines_path(run, "middleware-0").write_text(text)
-    folder.record(run, ramp, Outcome("done", None, START, {"middleware-0": "middleware"}))
-    dataset = Dataset.open(folder.path)
+    dataset = recorded(folder, ramp, "middleware-0", *lines, SUMMARY)
     assert dataset.summaries.select("servers_ejected", "servers_errors").rows() == [(0, 0), (2, 4)]
     assert Ejected(2) in warnings_of_folder(dataset)

@@ -87,7 +87,7 @@ def test_histograms_of_different_resolution_do_not_merge() -> None:
 
 
 @settings(max_examples=30)
-@given(st.text(max_size=40) | st.binary(max_size=80).map(lambda b: "HISTFAAAA" + b.hex()))
+@given(st.text("HISTFAzZ09+/=é \n", max_size=40) | st.binary(max_size=80).map(lambda b: "HISTFAAAA" + b.hex()))
 def test_what_is_no_histogram_is_refused(text: str) -> None:
     with pytest.raises(HistogramError):
         Histogram.decode(text)

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import gammaln
 
 from knee.queueing import (
     MM1,
@@ -81,13 +82,10 @@ def sums_over_states(
     """
     (open_demand, closed_demand) = np.broadcast_to(station.service_time, 2)
     # Customers of the open class beyond these weigh nothing.
-    weight = np.zeros((clients + 1, 600))
-    for there in range(clients + 1):
-        for others in range(weight.shape[1]):
-            logarithm = math.lgamma(there + others + 1) - math.lgamma(there + 1) - math.lgamma(others + 1)
-            logarithm += there * math.log(closed_demand) + others * math.log(rate * open_demand)
-            logarithm -= sum(math.log(speed[min(n, len(speed)) - 1]) for n in range(1, there + others + 1))
-            weight[there, others] = math.exp(logarithm)
+    there, others = np.arange(clients + 1)[:, np.newaxis], np.arange(600)
+    served = np.cumsum([0.0, *(math.log(speed[min(n, len(speed)) - 1]) for n in range(1, clients + 600))])
+    logarithm = gammaln(there + others + 1) - gammaln(there + 1) - gammaln(others + 1) - served[there + others]
+    weight = np.exp(logarithm + there * math.log(closed_demand) + others * math.log(rate * open_demand))
     thinking = np.array([1 / math.factorial(clients - there) for there in range(clients + 1)])
     fewer = np.array([1 / math.factorial(clients - 1 - there) for there in range(clients)])
     states = weight * thinking[:, np.newaxis]

@@ -206,20 +206,26 @@ def test_populating_large_values_may_take_longer(value_bytes: int | str, expecte
 
 
 @pytest.mark.parametrize(
-    ("rates", "expected"),
+    ("seconds", "rates", "expected"),
     [
         # By the second of the report: the warm-up of 5 s is reported until 7 s or 8 s, the cool-down from 16 s on.
-        ({7.05: 10, 8.02: 1000, 15.04: 2000, 16.01: 10, 19.9: 0}, "about 1,500 requests/s"),
-        ({8.0: 0}, "about 0 requests/s"),
-        ({8.0: None}, "done"),
-        ({3.0: 7, 20: 6904}, "done"),
-        ({}, "done"),
+        ((20, 5, 6), {7.05: 10, 8.02: 1000, 15.04: 2000, 16.01: 10, 19.9: 0}, "about 1,500 requests/s"),
+        ((20, 5, 6), {8.0: 0}, "about 0 requests/s"),
+        ((20, 5, 6), {8.0: None}, "done"),
+        ((20, 5, 6), {3.0: 7, 20: 6904}, "done"),
+        ((20, 5, 6), {}, "done"),
+        # Without a cool-down, the final report is no second.
+        ((4, 0, 0), {3.0: 100, 4.01: 300, 4: 500}, "about 100 requests/s"),
     ],
 )
-def test_a_finished_line_has_the_rate_of_the_measured_seconds(rates: dict[float, int | None], expected: str) -> None:
+def test_a_finished_line_has_the_rate_of_the_measured_seconds(
+    seconds: tuple[int, int, int], rates: dict[float, int | None], expected: str
+) -> None:
     (run, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
     said = StringIO()
-    progress = PlainProgress(Console(file=said), spec.Measure(seconds=20, warmup_s=5, cooldown_s=6))
+    whole, warmup_s, cooldown_s = seconds
+    measured = spec.Measure(seconds=whole, warmup_s=warmup_s, cooldown_s=cooldown_s)
+    progress = PlainProgress(Console(file=said), measured)
     for _ in range(2):
         progress.begin(run, 1, 2, remaining_s=9)
         for elapsed_s, rate in rates.items():
@@ -230,19 +236,8 @@ def test_a_finished_line_has_the_rate_of_the_measured_seconds(rates: dict[float,
     assert said.getvalue().count(f"repetition 1  {expected}  (0:09 left") == 2
 
 
-def test_without_a_cool_down_the_final_report_is_no_second() -> None:
-    (run, _) = runs(spec.parse(TEXT, "x.toml"), seed=1)
-    said = StringIO()
-    progress = PlainProgress(Console(file=said), spec.Measure(seconds=4, warmup_s=0, cooldown_s=0))
-    progress.begin(run, 1, 2, remaining_s=9)
-    for elapsed_s, rate in ((3.0, 100), (4.01, 300), (4, 500)):
-        progress.second(elapsed_s, rate)
-    progress.end(run, Outcome("done", start_unix_s=1_700_000_000))
-    assert "about 100 requests/s" in said.getvalue()
-
-
 def lab_of(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, measure: Callable[[], Outcome], cleanup: Callable[[], None]
+    folder: Path, monkeypatch: pytest.MonkeyPatch, measure: Callable[[], Outcome], cleanup: Callable[[], object] = int
 ) -> tuple[Lab, spec.Spec, RunFolder]:
     """A lab whose runs do this, and clean up so."""
 
@@ -264,22 +259,22 @@ def lab_of(
     return Lab(experiment, 1, run_folder, LocalHost(), Progress()), experiment, run_folder
 
 
-def raising(error: BaseException) -> Callable[[], NoReturn]:
-    def fail() -> NoReturn:
-        raise error
+def raising(error: BaseException | None) -> Callable[[], Outcome]:
+    """A run that ends with this error, or well."""
 
-    return fail
+    def end() -> Outcome:
+        if error is not None:
+            raise error
+        return Outcome("done", start_unix_s=1_700_000_000)
 
-
-def nothing() -> None:
-    pass
+    return end
 
 
 @pytest.mark.parametrize(("took_s", "leads_s"), [(0.1, [0.5002]), (3.0, [0.5002, 6.0])])
 def test_late_clients_get_twice_the_time_that_they_took(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, took_s: float, leads_s: list[float]
 ) -> None:
-    lab, experiment, _ = lab_of(tmp_path, monkeypatch, raising(AssertionError()), nothing)
+    lab, experiment, _ = lab_of(tmp_path, monkeypatch, raising(AssertionError()))
     given_s = []
 
     def measure(_: object, lead_s: float, __: object) -> Outcome:
@@ -293,24 +288,6 @@ def test_late_clients_get_twice_the_time_that_they_took(
     assert given_s == pytest.approx(leads_s)
 
 
-def test_failed_cleanup_is_reported_after_the_first_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing, left = raising(ProcessError("it ended")), raising(ProcessError("a schema is left"))
-    lab, experiment, folder = lab_of(tmp_path, monkeypatch, failing, left)
-    commands: list[Run] = []
-    tally = lab.make(runs(experiment, seed=1), lambda run, _: commands.append(run))
-    assert [reason for _, reason in tally.failed] == ["it ended; a schema is left"] * 2
-    assert Dataset.open(folder.path).points["status"].to_list() == ["failed"] * 2
-    assert len(commands) == 2
-
-
-def test_data_that_stay_after_a_failure_end_the_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing, left = raising(ProcessError("it ended")), raising(StorageError("data are left"))
-    lab, experiment, folder = lab_of(tmp_path, monkeypatch, failing, left)
-    with pytest.raises(StorageError, match=r"^it ended; data are left$"):
-        lab.make(runs(experiment, seed=1), lambda *_: None)
-    assert Dataset.open(folder.path).points.select("status", "reason").rows() == [("failed", "it ended; data are left")]
-
-
 def test_scratch_that_stays_hides_no_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def stays(_: Path) -> Iterator[None]:
@@ -319,7 +296,7 @@ def test_scratch_that_stays_hides_no_interrupt(tmp_path: Path, monkeypatch: pyte
         finally:
             raise StorageError("scratch is left")
 
-    lab, experiment, folder = lab_of(tmp_path, monkeypatch, raising(KeyboardInterrupt()), nothing)
+    lab, experiment, folder = lab_of(tmp_path, monkeypatch, raising(KeyboardInterrupt()))
     monkeypatch.setattr(run_module, "needs_scratch", lambda _: True)
     monkeypatch.setattr(run_module, "scratch", stays)
     monkeypatch.setattr(folder, "record", lambda *_: raising(StorageError("no row"))())
@@ -328,53 +305,46 @@ def test_scratch_that_stays_hides_no_interrupt(tmp_path: Path, monkeypatch: pyte
     assert ended.value.args == ("no row", "scratch is left")
 
 
-def test_a_failed_cleanup_alone_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def done() -> Outcome:
-        return Outcome("done", start_unix_s=1_700_000_000)
-
-    left = raising(ProcessError("a schema is left"))
-    lab, experiment, _ = lab_of(tmp_path, monkeypatch, done, left)
-    assert [reason for _, reason in lab.make(runs(experiment, seed=1)[:1], lambda *_: None).failed] == [
-        "a schema is left"
-    ]
-
-
 @pytest.mark.parametrize(
-    ("cleanup", "reason"),
+    ("failure", "cleanup", "ended", "reasons"),
     [
-        (nothing, "interrupted"),
-        (raising(ProcessError("a schema is left")), "interrupted; a schema is left"),
-        (raising(StorageError("data are left")), "interrupted; data are left"),
+        (ProcessError("it ended"), ProcessError("it is left"), None, ["it ended; it is left"] * 2),
+        (None, ProcessError("it is left"), None, ["it is left"] * 2),
+        (ProcessError("it ended"), StorageError("it is full"), StorageError, ["it ended; it is full"]),
+        (KeyboardInterrupt(), None, KeyboardInterrupt, ["interrupted"]),
+        (KeyboardInterrupt(), ProcessError("it is left"), KeyboardInterrupt, ["interrupted; it is left"]),
+        (KeyboardInterrupt(), StorageError("it is full"), KeyboardInterrupt, ["interrupted; it is full"]),
+        (StorageError("it is full"), None, StorageError, []),
+        (ValueError("a fault"), None, ValueError, []),
     ],
 )
-def test_an_interrupt_is_recorded_and_ends_the_lab(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cleanup: Callable[[], None], reason: str
+def test_failure_of_a_run_is_recorded_and_may_end_the_lab(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException | None,
+    cleanup: BaseException | None,
+    ended: type[BaseException] | None,
+    reasons: list[str],
 ) -> None:
-    lab, experiment, folder = lab_of(tmp_path, monkeypatch, raising(KeyboardInterrupt()), cleanup)
-    with pytest.raises(KeyboardInterrupt) as ended:
-        lab.make(runs(experiment, seed=1), lambda *_: None)
-    assert list(ended.value.args) == reason.split("; ")[1:]
-    assert Dataset.open(folder.path).points.select("status", "reason").rows() == [("interrupted", reason)]
-
-
-@pytest.mark.parametrize("error", [StorageError("it is full"), ValueError("a fault")])
-def test_any_other_error_ends_the_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    lab, experiment, folder = lab_of(tmp_path, monkeypatch, raising(error), nothing)
-    with pytest.raises(type(error), match=str(error)):
-        lab.make(runs(experiment, seed=1), lambda *_: None)
-    assert not folder.done()
+    lab, experiment, folder = lab_of(tmp_path, monkeypatch, raising(failure), raising(cleanup))
+    commands: list[Run] = []
+    with nullcontext() if ended is None else pytest.raises(ended) as raised:
+        tally = lab.make(runs(experiment, seed=1), lambda run, _: commands.append(run))
+    status = "interrupted" if ended is KeyboardInterrupt else "failed"
+    assert Dataset.open(folder.path).points.select("status", "reason").rows() == [(status, each) for each in reasons]
+    if raised is None:
+        assert [reason for _, reason in tally.failed] == reasons and len(commands) == 2
+    else:
+        said = reasons[0] if reasons else str(failure)
+        assert str(raised.value) == said.removeprefix("interrupted").removeprefix("; ")
 
 
 def test_unreadable_output_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def done() -> Outcome:
-        return Outcome("done", start_unix_s=1_700_000_000)
-
-    lab, experiment, folder = lab_of(tmp_path, monkeypatch, done, nothing)
+    lab, experiment, folder = lab_of(tmp_path, monkeypatch, raising(None))
     measured = raising(DatasetError("a line is none of ours"))
     monkeypatch.setattr(folder, "_measured", lambda *_: measured())
-    assert [reason for _, reason in lab.make(runs(experiment, seed=1)[:1], lambda *_: None).failed] == [
-        "a line is none of ours"
-    ]
+    ((_, reason),) = lab.make(runs(experiment, seed=1)[:1], lambda *_: None).failed
+    assert reason == "a line is none of ours"
 
 
 @pytest.mark.parametrize(
@@ -389,7 +359,7 @@ def test_an_ended_lab_says_how_to_resume(
     code: int,
     said: str,
 ) -> None:
-    _, experiment, folder = lab_of(tmp_path, monkeypatch, raising(error), nothing)
+    _, experiment, folder = lab_of(tmp_path, monkeypatch, raising(error))
     with pytest.raises(typer.Exit) as ended:
         measure._make(experiment, folder, {"seed": 1, "commands": {}, "notes": []}, LocalHost(), no_report=True)
     assert ended.value.exit_code == code
