@@ -12,15 +12,7 @@ import pytest
 from designs import LEVELS, TRUTH, full_design, noisy
 
 from knee.errors import DesignError
-from knee.factorial import (
-    analyse,
-    analyse_model,
-    change,
-    design_of,
-    predict,
-    render_text,
-    sentences,
-)
+from knee.factorial import analyse, analyse_model, change, design_of, predict, render_text, sentences
 from knee.factorial.transform import responses
 
 

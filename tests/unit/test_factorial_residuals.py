@@ -13,11 +13,7 @@ from designs import LEVELS, full_design, noisy
 from soak import SOAK
 
 from knee.errors import DesignError
-from knee.factorial import (
-    analyse,
-    analyse_model,
-    design_of,
-)
+from knee.factorial import analyse, analyse_model, design_of
 from knee.factorial.box_cox import box_cox
 from knee.factorial.residuals import Residuals
 from knee.factorial.transform import responses
@@ -81,11 +77,8 @@ def test_box_cox_without_repetitions_asks_where_interactions_vanish() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("scale", "fit"),
-    [(1.0, "additive"), (1e12, "additive"), (1e-12, "additive")],
-)
-def test_box_cox_does_not_depend_on_the_unit(table: pl.DataFrame, scale: float, fit: str) -> None:
+@pytest.mark.parametrize("scale", [1e12, 1e-12])
+def test_box_cox_does_not_depend_on_the_unit(table: pl.DataFrame, scale: float) -> None:
     plain = box_cox(design_of(table, list(LEVELS), "throughput"))
     scaled = box_cox(design_of(table.with_columns(pl.col("throughput") * scale), list(LEVELS), "throughput"))
     assert (scaled.best, scaled.low, scaled.high) == pytest.approx((plain.best, plain.low, plain.high))

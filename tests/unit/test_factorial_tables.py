@@ -106,9 +106,7 @@ def test_seed_000_table_10() -> None:
 
 
 @pytest.mark.parametrize("multiplicative", [False, True])
-def test_seed_000_equation_3_alone_misses_the_printed_shares(
-    multiplicative: bool,
-) -> None:
+def test_seed_000_equation_3_alone_misses_the_printed_shares(multiplicative: bool) -> None:
     shares = by_equation_3(analysis_of("seed000_table27.csv", multiplicative=multiplicative), runs=8)
     assert round(shares["C"], 3) == (0.734 if multiplicative else 0.732)
 

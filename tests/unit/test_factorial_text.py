@@ -8,14 +8,7 @@ import pytest
 from designs import LEVELS, TRUTH, full_design, noisy
 from soak import SOAK
 
-from knee.factorial import (
-    analyse,
-    analyse_model,
-    design_of,
-    from_generators,
-    render_text,
-    sentences,
-)
+from knee.factorial import analyse, analyse_model, design_of, from_generators, render_text, sentences
 from knee.factorial.transform import responses, term_name
 
 

@@ -208,12 +208,7 @@ def test_unknown_shapes_are_named(text: str) -> None:
         (scenario(20, 5.0), Assumptions(thinking=Deterministic()), {}, "depends on when each client starts"),
         (scenario(20), Assumptions(), {"rounds": 10**9}, "take fewer rounds"),
         (scenario(10**6), Assumptions(places=0), {}, "because most refused clients retry after 3"),
-        (
-            scenario(10**5, 9.0),
-            Assumptions(thinking=Erlang(10**5)),
-            {},
-            "fewer .*, or think times with more spread",
-        ),
+        (scenario(10**5, 9.0), Assumptions(thinking=Erlang(10**5)), {}, "fewer .*, or think times with more spread"),
         (
             scenario(10**5, 1e4),
             Assumptions(thinking=Lognormal(1e3)),

@@ -196,10 +196,7 @@ def test_work_beside_threads_counts_for_one_configuration() -> None:
             "3 lost connections: clients sent no requests on them",
         ),
         # Requests across the ends of a short observation are many where each of them is long.
-        (
-            {"throughput": pl.col("throughput") * 0.9, "observed_s": pl.lit(0.05)},
-            "0.05 s are short compared",
-        ),
+        ({"throughput": pl.col("throughput") * 0.9, "observed_s": pl.lit(0.05)}, "0.05 s are short compared"),
         # Late sends are no cause: a response time begins when its request is due.
         ({"throughput": pl.col("throughput") * 0.9, "late_sends": pl.lit(5)}, "some clients did not run"),
         # Without evidence, the direction of the residual decides what to suspect.

@@ -122,7 +122,7 @@ def test_configurations_with_equal_clients_are_not_thrown_together() -> None:
     header = "hosts,per_host,clients,throughput,response_ms,utilization_db\n"
     report = laws(header + "1,4,4,1000,4.000,0.5\n2,2,4,500,8.000,0.6\n1,2,2,800,2.500,0.4\n2,4,8,1000,8.00,0.9\n")
     assert [(c.clients, c.throughput.residual.repetitions) for c in report.interactive] == [
-        *((4, 1), (4, 1), (2, 1), (8, 1)),
+        *((4, 1), (4, 1), (2, 1), (8, 1))
     ]
 
 

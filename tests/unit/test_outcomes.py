@@ -10,13 +10,7 @@ from versioned import OUTCOMES, versioned_dataset
 from knee.data.hdr import Histogram, bucket_of
 from knee.verdict import words
 from knee.verdict.distributions import Merged, merged
-from knee.verdict.outcomes import (
-    Outcome,
-    clusters,
-    distribution,
-    outcomes,
-    reads,
-)
+from knee.verdict.outcomes import Outcome, clusters, distribution, outcomes, reads
 
 
 def of_point(found: Merged, point: int = 0) -> dict[str, Outcome]:

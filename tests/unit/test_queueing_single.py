@@ -288,10 +288,7 @@ def test_mmm_to_twelve_digits_of_rational_arithmetic(servers: int, idle: float) 
         assert station.probability(customers) == pytest.approx(float(p), rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("servers", "load"),
-    [(20, 19.6), (1000, 990.0), (100_000, 99_990.0), (1_000_000, 999_999.5)],
-)
+@pytest.mark.parametrize(("servers", "load"), [(20, 19.6), (1000, 990.0), (100_000, 99_990.0), (1_000_000, 999_999.5)])
 def test_erlang_to_twelve_digits_of_the_recursion_in_fifty(servers: int, load: float) -> None:
     with localcontext() as context:
         context.prec = 50
@@ -475,8 +472,7 @@ BAD = [-1.0, 0.0, math.nan, math.inf, 1e-300]
 
 @pytest.mark.parametrize("bad", BAD)
 @pytest.mark.parametrize(
-    ("model", "rest"),
-    [(MM1, ()), (MMm, (2,)), (MMInfinity, ()), (MMmK, (2, 5)), (MG1, (1.0,)), (GGm, (2, 1.0, 1.0))],
+    ("model", "rest"), [(MM1, ()), (MMm, (2,)), (MMInfinity, ()), (MMmK, (2, 5)), (MG1, (1.0,)), (GGm, (2, 1.0, 1.0))]
 )
 def test_impossible_rates_are_named(model: Callable[..., SingleStation], rest: tuple[object, ...], bad: float) -> None:
     with pytest.raises(ArgumentError, match="arrival_rate") as raised:

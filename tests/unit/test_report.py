@@ -699,8 +699,7 @@ def test_table_without_repetitions_has_lenths_margins() -> None:
 
 
 @pytest.mark.parametrize(
-    ("csv", "renames"),
-    [("seed001_figure4.csv", ()), ("jain_example_18_1.csv", ("mips=throughput",))],
+    ("csv", "renames"), [("seed001_figure4.csv", ()), ("jain_example_18_1.csv", ("mips=throughput",))]
 )
 def test_every_chart_of_a_table_can_be_drawn(csv: str, renames: tuple[str, ...]) -> None:
     page = page_of(csv, *renames)

@@ -198,8 +198,7 @@ def test_resumed_run_on_a_cluster_names_machines_that_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value_bytes", "expected"),
-    [(1, 5.001), (1_000_000, 1005), ("uniform:1:10000", 15), ("exponential:10000", 15)],
+    ("value_bytes", "expected"), [(1, 5.001), (1_000_000, 1005), ("uniform:1:10000", 15), ("exponential:10000", 15)]
 )
 def test_populating_large_values_may_take_longer(value_bytes: int | str, expected: float) -> None:
     assert populating_s(spec.Workload(value_bytes=value_bytes, keys=10_000)) == pytest.approx(expected)
