@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from databases import PASSWORD, Database
-from systems import Systems
+from systems import Systems, answers, free_port
 
 from knee.lab.deploy import postgresql
 from knee.lab.deploy.postgresql import Cluster
@@ -31,6 +31,14 @@ def memory_path(tmp_path: Path) -> Iterator[Path]:
         return
     with TemporaryDirectory(prefix="knee-", dir=_MEMORY) as directory:
         yield Path(directory)
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """A free port; nothing listens at it after the test."""
+    number = free_port()
+    yield number
+    assert not answers(number)
 
 
 @pytest.fixture

@@ -35,6 +35,11 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = READ
         time.sleep(0.05)
 
 
+def answers(port: int) -> bool:
+    """Whether a process listens at the port."""
+    return any(each.laddr.port == port for each in psutil.net_connections("tcp") if each.status == "LISTEN")
+
+
 def folder_of(cwd: Path) -> Path:
     """The folder of the only search that `knee find` made."""
     (found,) = (cwd / "runs" / "find").iterdir()

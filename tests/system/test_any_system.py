@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -19,7 +18,7 @@ import psutil
 import pytest
 from command_line import knee
 from json_schema import answered
-from systems import free_port, is_gone, wait_until
+from systems import is_gone, wait_until
 
 from knee import spec
 from knee.data import RunFolder
@@ -50,14 +49,6 @@ command = "wrk -t1 -c{{clients}} -d{{seconds}}s --latency http://127.0.0.1:{port
 repetitions = {repetitions}
 seconds = 1
 """
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """A free port; nothing listens at it after the test."""
-    number = free_port()
-    yield number
-    assert not any(each.laddr.port == number for each in psutil.net_connections("tcp") if each.status == "LISTEN")
 
 
 def written(folder: Path, port: int, system: str = "", factors: str = "", repetitions: int = 1) -> Path:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from command_line import knee
 from json_schema import answered
-from systems import folder_of, free_port, is_gone, wait_until
+from systems import answers, folder_of, is_gone, wait_until
 
 from knee.check import check
 from knee.data.outputs import SearchFolder, outputs_of
@@ -48,14 +48,6 @@ def installed() -> None:
             find_foreign(name)
     except ProgramError as error:
         pytest.fail(f"these tests need every program: {error}")
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    """A free port; nothing listens at it after the test."""
-    number = free_port()
-    yield number
-    assert not any(each.laddr.port == number for each in psutil.net_connections("tcp") if each.status == "LISTEN")
 
 
 def wrk(port: int, *flags: str) -> list[str]:
@@ -145,16 +137,12 @@ def test_find_of_a_system_that_does_not_serve_is_refused(tmp_path: Path, port: i
     assert done.returncode == 1 and "system ended before it was ready: exit code 4" in done.stderr
     system = subprocess.Popen([*SLOTS.split(), str(port), "1", "1"])
     try:
-        wait_until(lambda: "ended" not in str(system.poll()) and _answers(port), "it answers")
+        wait_until(lambda: "ended" not in str(system.poll()) and answers(port), "it answers")
         done = knee("find", "--system", f"{SLOTS} {port} 8 40", *wrk(port), cwd=tmp_path)
     finally:
         system.kill()
         system.wait()
     assert "answers before the system starts; stop that server" in done.stderr
-
-
-def _answers(port: int) -> bool:
-    return any(each.laddr.port == port for each in psutil.net_connections("tcp") if each.status == "LISTEN")
 
 
 @pytest.fixture

@@ -216,10 +216,17 @@ def _dataset(
     return dataset
 
 
-def saved(dataset: Dataset, folder: Path, text: str) -> Path:
-    """The dataset as a run folder of an experiment with this text."""
+SAVED = System(slots=8, think_ms=2.0)
+SAVED_CLIENTS = (2, 4, 8, 16, 32, 64)
+
+
+def saved(folder: Path, more: str = "") -> Path:
+    """A run folder of SAVED with SAVED_CLIENTS; its experiment has more lines."""
+    settings = {"middlewares": 2, "workers": 4, "think_ms": 2.0, "repetitions": 3, "seconds": 15}
+    text = EXPERIMENT.format(clients=[*SAVED_CLIENTS], more_factors="", warmup_s=5, cooldown_s=5, **settings)
+    dataset = synthetic_dataset(SAVED, SAVED_CLIENTS, seconds=15)
     folder.mkdir(parents=True)
-    (folder / "experiment.toml").write_text(text)
+    (folder / "experiment.toml").write_text(text + more)
     (folder / "manifest.json").write_text('{"program": "synthetic"}')
     for name in tables.TABLES:
         for (point, repetition), rows in getattr(dataset, name).group_by("point", "repetition", maintain_order=True):

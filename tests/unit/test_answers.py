@@ -10,7 +10,7 @@ import command_line
 import pytest
 import typer
 from json_schema import ANSWERS, answered
-from synthetic import EXPERIMENT, System, saved, synthetic_dataset
+from synthetic import SAVED, saved
 
 from knee import check
 from knee.answers import find, form, links
@@ -29,9 +29,6 @@ DATA = REPOSITORY / "tests" / "data"
 TABLE = str(DATA / "seed000_table15.csv")
 FACTORIAL = str(DATA / "seed002_table2.csv")
 
-CLIENTS = (2, 4, 8, 16, 32, 64)
-SYSTEM = System(slots=8, think_ms=2.0)
-
 
 def knee(command: str, *arguments: str, code: int = 0) -> Any:
     """The answer of a command with `--json`, which keeps the schema."""
@@ -43,11 +40,8 @@ def knee(command: str, *arguments: str, code: int = 0) -> Any:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A run folder with thresholds."""
-    settings = {"middlewares": 2, "workers": 4, "think_ms": 2.0, "repetitions": 3, "seconds": 15}
-    text = EXPERIMENT.format(clients=[*CLIENTS], more_factors="", warmup_s=5, cooldown_s=5, **settings)
-    text += "[thresholds]\np99_ms = 20\nthroughput = 100\n"
-    dataset = synthetic_dataset(SYSTEM, CLIENTS, seconds=15)
-    return str(saved(dataset, tmp_path_factory.mktemp("runs") / "run", text))
+    limits = "[thresholds]\np99_ms = 20\nthroughput = 100\n"
+    return str(saved(tmp_path_factory.mktemp("runs") / "run", limits))
 
 
 def test_schema_is_the_generated_one() -> None:
@@ -66,7 +60,7 @@ def test_every_command_with_json_has_a_schema() -> None:
 def test_diagnosis_of_a_run_has_its_knee_and_thresholds(folder: str) -> None:
     answer = knee("diagnose", folder)
     (configuration,) = answer["configurations"]
-    assert configuration["knee"]["clients"]["low"] < SYSTEM.knee < configuration["knee"]["clients"]["high"]
+    assert configuration["knee"]["clients"]["low"] < SAVED.knee < configuration["knee"]["clients"]["high"]
     assert configuration["bottleneck"]["names"] == ["the middleware's worker slots"]
     p99, throughput = sorted(answer["thresholds"], key=lambda one: one["quantity"])
     assert p99["misses"] and not throughput["misses"]

@@ -7,23 +7,17 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from synthetic import EXPERIMENT, System, closed_system, saved, synthetic_dataset
+from synthetic import SAVED, SAVED_CLIENTS, System, closed_system, saved
 
 import knee
 from knee.answers.predict import Prediction
 from knee.api import Run
 from knee.errors import DatasetError, FitError, KneeError
 
-CLIENTS = (2, 4, 8, 16, 32, 64)
-SYSTEM = System(slots=8, think_ms=2.0)
-
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    settings = {"middlewares": 2, "workers": 4, "think_ms": 2.0, "repetitions": 3, "seconds": 15}
-    text = EXPERIMENT.format(clients=[*CLIENTS], more_factors="", warmup_s=5, cooldown_s=5, **settings)
-    folder = tmp_path_factory.mktemp("runs") / "run"
-    return knee.load(saved(synthetic_dataset(SYSTEM, CLIENTS, seconds=15), folder, text))
+    return knee.load(saved(tmp_path_factory.mktemp("runs") / "run"))
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +29,9 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_run_has_knee_bottleneck_and_observations(run: Run) -> None:
     assert run.knee.clients is not None and run.knee.clients.low is not None and run.knee.clients.high is not None
-    assert run.knee.clients.low < SYSTEM.knee < run.knee.clients.high
+    assert run.knee.clients.low < SAVED.knee < run.knee.clients.high
     assert run.bottleneck.names == ("the middleware's worker slots",)
-    assert isinstance(run.observations, pl.DataFrame) and run.observations.height == 3 * len(CLIENTS)
+    assert isinstance(run.observations, pl.DataFrame) and run.observations.height == 3 * len(SAVED_CLIENTS)
     assert run.observations["throughput"].max() == run.observations.sort("throughput")["throughput"][-1]
     assert str(run).startswith("synthetic: How many clients")
 

@@ -123,13 +123,6 @@ def test_an_interrupted_prediction_exits_with_130_and_a_line(monkeypatch: pytest
     assert (done.returncode, done.stderr.splitlines()[-1]) == (130, "knee: interrupted")
 
 
-def test_factorial_explains_a_csv() -> None:
-    """Seed 000, table 27."""
-    done = knee("factorial", str(DATA / "seed000_table27.csv"))
-    assert done.returncode == 0, done.stderr
-    assert "Largest effect on throughput: workers." in done.stdout
-
-
 def test_factorial_explains_any_column_by_named_factors(tmp_path: Path) -> None:
     plain = tmp_path / "plain.csv"
     rows = [f"{t},{c},{s},{-3 + 8 * t + 2 * c + 0.5 * s}" for t in (1, 2) for c in (0, 1) for s in (1, 2)]
@@ -183,13 +176,6 @@ def test_effects_of_rounded_means_are_audited_at_their_resolution(more: tuple[st
     done = knee("factorial", str(DATA / "seed000_table27.csv"), "--effects", effects, *more)
     assert done.returncode == 0, done.stderr
     assert f"throughput: {says}" in done.stdout
-
-
-def test_missing_programs_are_reported_at_once(tmp_path: Path) -> None:
-    done = knee("run", QUICKSTART, "--runs-dir", str(tmp_path / "runs"), KNEE_BIN_DIR=str(tmp_path))
-    assert done.returncode == 2
-    assert "knee-load is not installed" in done.stderr
-    assert not (tmp_path / "runs").exists()
 
 
 def test_every_problem_of_a_file_is_on_a_line_of_its_own(tmp_path: Path) -> None:

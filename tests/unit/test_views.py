@@ -53,6 +53,15 @@ def test_views_without_a_knee_name_the_unknown() -> None:
     assert "capacity was not reached" in words.views(found, replace(knee, status="not reached"))[2]
 
 
+def said_of(view: str, first: tuple[float, ...], last: tuple[float, ...]) -> list[str]:
+    """The sentences on a view whose repetitions are these, at one client and at eight."""
+    dataset = versioned_dataset((1, 8))
+    runs = observations(dataset)
+    measured = throughput_views(dataset, runs).row(0, named=True)
+    rows = [measured | {"clients": n, view: value} for n, values in ((1, first), (8, last)) for value in values]
+    return words.views(views(pl.DataFrame(rows)), find_knee(runs))
+
+
 @pytest.mark.parametrize(
     ("first", "last", "expected"),
     [
@@ -69,14 +78,7 @@ def test_views_without_a_knee_name_the_unknown() -> None:
 def test_change_is_as_sure_as_repetitions_allow(
     first: tuple[float, ...], last: tuple[float, ...], expected: str
 ) -> None:
-    dataset = versioned_dataset((1, 8))
-    measured = throughput_views(dataset, observations(dataset))
-    rows = [
-        {**measured.row(0, named=True), "clients": clients, "each": each}
-        for clients, of_each in ((1, first), (8, last))
-        for each in of_each
-    ]
-    each, *_ = words.views(views(pl.DataFrame(rows)), find_knee(observations(dataset)))
+    each, *_ = said_of("each", first, last)
     assert expected in each
 
 
@@ -94,14 +96,7 @@ def test_change_is_as_sure_as_repetitions_allow(
 def test_falling_server_throughput_names_resources(
     first: tuple[float, ...], last: tuple[float, ...], falls: bool
 ) -> None:
-    dataset = versioned_dataset((1, 8))
-    measured = throughput_views(dataset, observations(dataset))
-    rows = [
-        {**measured.row(0, named=True), "clients": clients, "server": server}
-        for clients, of_all in ((1, first), (8, last))
-        for server in of_all
-    ]
-    _, of_server, *_ = words.views(views(pl.DataFrame(rows)), find_knee(observations(dataset)))
+    _, of_server, *_ = said_of("server", first, last)
     assert ("other programs used the processors: see Resources." in of_server) == falls
 
 
