@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from knee.spec.positions import Path
-from knee.spec.tables import OF_SYSTEM, TIERS, Configuration, Graph, Store, System, Workload, settings
+from knee.spec.positions import Path, Problem
+from knee.spec.tables import OF_SYSTEM, TIERS, Configuration, Graph, Store, System, Table, Workload, settings
 
+_WORKLOAD: Path = ("workload",)
+_MIDDLEWARE: Path = ("system", "middleware")
+_STORE: Path = ("system", "store")
 _OF_MEMCACHED = {
     "set_get": "give the requests in mix",
     "multiget": "each read has one key",
@@ -28,8 +31,6 @@ _ELSEWHERE = "cannot be set: this tier already runs elsewhere (address = …)"
 _DURABLE = ("knee-kv", "postgresql", "sqlite")
 _DATABASES = ("postgresql", "sqlite", "null")
 _OF_GRPC = ("scan", "atomic_scan", "bulk_put")
-
-Problem = tuple[Path, str]
 
 
 def check_applicable(point: Configuration) -> Iterator[Problem]:
@@ -68,32 +69,31 @@ def inapplicable(point: Configuration) -> set[str]:
     return names - set(settings(point, given=True))
 
 
+def _given(table: Table, path: Path, fields: Iterable[str]) -> dict[str, Path]:
+    """The paths of those fields that a table has."""
+    return {field: (*path, field) for field in fields if field in table.model_fields_set}
+
+
 def _check_fields(workload: Workload) -> Iterator[Problem]:
-    given, protocol = workload.model_fields_set, workload.protocol
+    protocol = workload.protocol
     for name, fields in (("kv", _OF_KV), ("queue", _OF_QUEUE), ("nbd", _OF_NBD)):
-        for field in fields:
-            if field in given and protocol != name:
-                yield ("workload", field), f'applies to protocol = "{name}" alone'
-    if protocol == "kv":
-        for field, reason in _OF_MEMCACHED.items():
-            if field in given:
-                yield ("workload", field), f'does not apply to protocol = "kv": {reason}'
-    if protocol == "queue":
-        for field in (*_OF_MEMCACHED, *_OF_ITEMS):
-            if field in given:
-                yield ("workload", field), 'does not apply to protocol = "queue": its clients pass messages'
-    if protocol == "nbd":
-        for field in (*_OF_MEMCACHED, *_OF_ITEMS):
-            if field in given:
-                yield ("workload", field), 'does not apply to protocol = "nbd": its clients use blocks'
+        for path in _given(workload, _WORKLOAD, fields if protocol != name else ()).values():
+            yield path, f'applies to protocol = "{name}" alone'
+    refused = {
+        "kv": _OF_MEMCACHED,
+        "queue": dict.fromkeys((*_OF_MEMCACHED, *_OF_ITEMS), "its clients pass messages"),
+        "nbd": dict.fromkeys((*_OF_MEMCACHED, *_OF_ITEMS), "its clients use blocks"),
+    }.get(protocol, {})
+    for field, path in _given(workload, _WORKLOAD, refused).items():
+        yield path, f'does not apply to protocol = "{protocol}": {refused[field]}'
 
 
 def _check_kv(point: Configuration) -> Iterator[Problem]:
     system, workload = point.system, point.workload
     if system.middleware is not None:
-        yield ("system", "middleware"), 'does not apply to protocol = "kv": its clients call the stores directly'
+        yield _MIDDLEWARE, 'does not apply to protocol = "kv": its clients call the stores directly'
     if system.store is not None and system.store.kind != "knee-kv":
-        yield ("system", "store", "kind"), f'should be "knee-kv" with protocol = "kv", not "{system.store.kind}"'
+        yield (*_STORE, "kind"), f'should be "knee-kv" with protocol = "kv", not "{system.store.kind}"'
     yield from _check_mix(workload)
     if workload.graph is not None:
         yield from _check_graph(workload, workload.graph, system.store)
@@ -102,29 +102,25 @@ def _check_kv(point: Configuration) -> Iterator[Problem]:
 def _check_nbd(system: System) -> Iterator[Problem]:
     middleware, store = system.middleware, system.store
     if middleware is None:
-        yield ("system", "middleware"), 'missing: protocol = "nbd" needs a middleware'
+        yield _MIDDLEWARE, 'missing: protocol = "nbd" needs a middleware'
         return
-    for field in ("workers", *_OF_PROXY):
-        if field in middleware.model_fields_set:
-            yield ("system", "middleware", field), 'does not apply to protocol = "nbd"'
+    for path in _given(middleware, _MIDDLEWARE, ("workers", *_OF_PROXY)).values():
+        yield path, 'does not apply to protocol = "nbd"'
     if "layout" in middleware.model_fields_set and middleware.address is not None:
-        yield ("system", "middleware", "layout"), _ELSEWHERE
+        yield (*_MIDDLEWARE, "layout"), _ELSEWHERE
     if store is not None and store.kind != "knee-space":
-        yield ("system", "store", "kind"), f'should be "knee-space" with protocol = "nbd", not "{store.kind}"'
+        yield (*_STORE, "kind"), f'should be "knee-space" with protocol = "nbd", not "{store.kind}"'
     elif store is not None and "threads" in store.model_fields_set:
-        yield ("system", "store", "threads"), 'does not apply to "knee-space": it has one thread'
+        yield (*_STORE, "threads"), 'does not apply to "knee-space": it has one thread'
     if store is not None and store.address is None and middleware.layout == "shift" and store.memory_mb.bit_count() > 1:
-        yield (
-            ("system", "store", "memory_mb"),
-            f'should be a power of two with layout = "shift", not {store.memory_mb}',
-        )
+        yield (*_STORE, "memory_mb"), f'should be a power of two with layout = "shift", not {store.memory_mb}'
 
 
 def _check_no_space(system: System) -> Iterator[Problem]:
     if system.store is not None and system.store.kind == "knee-space":
-        yield ("system", "store", "kind"), '"knee-space" needs protocol = "nbd"'
+        yield (*_STORE, "kind"), '"knee-space" needs protocol = "nbd"'
     if system.middleware is not None and "layout" in system.middleware.model_fields_set:
-        yield ("system", "middleware", "layout"), 'applies to protocol = "nbd" alone'
+        yield (*_MIDDLEWARE, "layout"), 'applies to protocol = "nbd" alone'
 
 
 def _check_queue(point: Configuration) -> Iterator[Problem]:
@@ -134,103 +130,89 @@ def _check_queue(point: Configuration) -> Iterator[Problem]:
         yield from _check_pgbench(system, workload)
         return
     if "level" in workload.model_fields_set:
-        yield ("workload", "level"), 'applies to kind = "pgbench" alone: loop chooses the requests of knee-load'
+        yield (*_WORKLOAD, "level"), 'applies to kind = "pgbench" alone: loop chooses the requests of knee-load'
     if middleware is None:
-        yield ("system", "middleware"), 'missing: protocol = "queue" needs a middleware'
+        yield _MIDDLEWARE, 'missing: protocol = "queue" needs a middleware'
         return
     if store is None or middleware.address is not None:
         return
-    for field in _OF_PROXY:
-        if field in middleware.model_fields_set:
-            yield ("system", "middleware", field), 'does not apply to protocol = "queue"'
-    kind: Path = ("system", "store", "kind")
+    for path in _given(middleware, _MIDDLEWARE, _OF_PROXY).values():
+        yield path, 'does not apply to protocol = "queue"'
     if store.kind not in _DATABASES:
         names = ", ".join(f'"{name}"' for name in _DATABASES[:-1])
-        yield kind, f'should be {names} or "{_DATABASES[-1]}" with protocol = "queue", not "{store.kind}"'
+        yield (*_STORE, "kind"), f'should be {names} or "{_DATABASES[-1]}" with protocol = "queue", not "{store.kind}"'
         return
     if store.kind != "postgresql":
         if middleware.connections is not None:
-            yield (
-                ("system", "middleware", "connections"),
-                f'applies to PostgreSQL alone: "{store.kind}" has no connections',
-            )
-        if "combine" in middleware.model_fields_set:
-            path: Path = ("system", "middleware", "combine")
+            yield (*_MIDDLEWARE, "connections"), f'applies to PostgreSQL alone: "{store.kind}" has no connections'
+        of_postgresql = _given(middleware, _MIDDLEWARE, ["combine"]) | _given(store, _STORE, ["memory_mb"])
+        for path in of_postgresql.values():
             yield path, f'applies to PostgreSQL alone: "{store.kind}" is within the middleware'
-        if "memory_mb" in store.model_fields_set:
-            yield (
-                ("system", "store", "memory_mb"),
-                f'applies to PostgreSQL alone: "{store.kind}" is within the middleware',
-            )
         if store.address is not None:
-            yield ("system", "store", "address"), f'cannot be given: "{store.kind}" is within the middleware'
+            yield (*_STORE, "address"), f'cannot be given: "{store.kind}" is within the middleware'
     if store.kind == "sqlite" and middleware.hosts > 1:
-        yield ("system", "middleware", "hosts"), 'should be 1: only one middleware can open a file of "sqlite"'
+        yield (*_MIDDLEWARE, "hosts"), 'should be 1: only one middleware can open a file of "sqlite"'
     if middleware.connections is not None and middleware.connections % middleware.hosts:
-        connections: Path = ("system", "middleware", "connections")
-        yield connections, f"should divide evenly over {middleware.hosts} middlewares, not {middleware.connections}"
+        expected = f"should divide evenly over {middleware.hosts} middlewares, not {middleware.connections}"
+        yield (*_MIDDLEWARE, "connections"), expected
     yield from _check_database(store, "all middlewares share one database")
     if workload.backlog and store.kind == "null":
-        yield ("workload", "backlog"), 'does not apply to "null": it keeps no messages'
+        yield (*_WORKLOAD, "backlog"), 'does not apply to "null": it keeps no messages'
     if workload.backlog and store.kind == "sqlite" and not store.on_disk:
         # An earlier middleware process stores the backlog. A database in memory would end with that process.
-        yield ("workload", "backlog"), 'needs a file on disk: give "sqlite" a durability of "always" or "none"'
+        yield (*_WORKLOAD, "backlog"), 'needs a file on disk: give "sqlite" a durability of "always" or "none"'
 
 
 def _check_database(store: Store, why_one: str) -> Iterator[Problem]:
     if "threads" in store.model_fields_set:
-        yield ("system", "store", "threads"), f'does not apply to "{store.kind}"'
+        yield (*_STORE, "threads"), f'does not apply to "{store.kind}"'
     if store.address is not None and len(store.address) > 1:
-        yield ("system", "store", "address"), f"should be one: {why_one}"
+        yield (*_STORE, "address"), f"should be one: {why_one}"
     if store.hosts > 1:
-        yield ("system", "store", "hosts"), f"should be 1: {why_one}"
+        yield (*_STORE, "hosts"), f"should be 1: {why_one}"
 
 
 def _check_pgbench(system: System, workload: Workload) -> Iterator[Problem]:
     if system.middleware is not None:
-        yield ("system", "middleware"), 'does not apply to kind = "pgbench": it calls the database directly'
+        yield _MIDDLEWARE, 'does not apply to kind = "pgbench": it calls the database directly'
     if system.load.hosts > 1:
         yield ("system", "load", "hosts"), 'should be 1 with kind = "pgbench"'
     if system.store is not None and (system.store.kind != "postgresql" or system.store.address is not None):
-        yield ("system", "store", "kind"), 'should be "postgresql", started here, with kind = "pgbench"'
+        yield (*_STORE, "kind"), 'should be "postgresql", started here, with kind = "pgbench"'
     elif system.store is not None:
         yield from _check_database(system.store, 'kind = "pgbench" calls one database')
-    for field in _OF_KNEE_LOAD:
-        if field in workload.model_fields_set:
-            yield ("workload", field), 'does not apply to kind = "pgbench": level chooses the transactions'
+    for path in _given(workload, _WORKLOAD, _OF_KNEE_LOAD).values():
+        yield path, 'does not apply to kind = "pgbench": level chooses the transactions'
     if "verify" in workload.model_fields_set:
-        yield ("workload", "verify"), 'does not apply to kind = "pgbench": it does not read its answers'
+        yield (*_WORKLOAD, "verify"), 'does not apply to kind = "pgbench": it does not read its answers'
 
 
 def _check_no_database(system: System) -> Iterator[Problem]:
     if system.store is not None and system.store.kind in _DATABASES:
-        yield ("system", "store", "kind"), f'"{system.store.kind}" needs protocol = "queue"'
+        yield (*_STORE, "kind"), f'"{system.store.kind}" needs protocol = "queue"'
     if system.load.kind == "pgbench":
         yield ("system", "load", "kind"), '"pgbench" needs protocol = "queue"'
-    for field in ("connections", "combine"):
-        if system.middleware is not None and field in system.middleware.model_fields_set:
-            yield ("system", "middleware", field), 'applies to protocol = "queue" alone'
+    if system.middleware is not None:
+        for path in _given(system.middleware, _MIDDLEWARE, ("connections", "combine")).values():
+            yield path, 'applies to protocol = "queue" alone'
 
 
 def _check_store(store: Store) -> Iterator[Problem]:
-    for field in (*_OF_KNEE_KV, "durability", *_OF_POSTGRESQL):
-        if field not in store.model_fields_set:
-            continue
+    for field, path in _given(store, _STORE, (*_OF_KNEE_KV, "durability", *_OF_POSTGRESQL)).items():
         kinds = ("postgresql",) if field in _OF_POSTGRESQL else _DURABLE if field == "durability" else ("knee-kv",)
         if store.kind not in kinds:
             names = " or ".join(f'"{kind}"' for kind in kinds)
-            yield ("system", "store", field), f'applies to kind = {names} alone, not to "{store.kind}"'
+            yield path, f'applies to kind = {names} alone, not to "{store.kind}"'
         elif store.address is not None:
-            yield ("system", "store", field), _ELSEWHERE
+            yield path, _ELSEWHERE
         elif field in _OF_SYNCS and store.durability != "always":
-            yield ("system", "store", field), 'needs durability = "always": otherwise no answer waits for a sync'
-    for field in _OF_PROGRAMS:
-        if field in store.model_fields_set and store.address is not None:
-            yield ("system", "store", field), _ELSEWHERE
-    for field in _OF_POSTGRESQL_ELSEWHERE:
-        if field in store.model_fields_set and (store.kind != "postgresql" or store.address is None):
-            yield ("system", "store", field), 'applies only to a "postgresql" that runs elsewhere (address = …)'
-    durability: Path = ("system", "store", "durability")
+            yield path, 'needs durability = "always": otherwise no answer waits for a sync'
+    for path in _given(store, _STORE, _OF_PROGRAMS if store.address is not None else ()).values():
+        yield path, _ELSEWHERE
+    is_postgresql_elsewhere = store.kind == "postgresql" and store.address is not None
+    for path in _given(store, _STORE, () if is_postgresql_elsewhere else _OF_POSTGRESQL_ELSEWHERE).values():
+        yield path, 'applies only to a "postgresql" that runs elsewhere (address = …)'
+    durability: Path = (*_STORE, "durability")
     if store.durability is not None and store.durability.startswith("interval") and store.kind != "knee-kv":
         yield durability, f'should be "always" or "none" with kind = "{store.kind}", not "{store.durability}"'
     if store.durability == "memory" and store.kind == "postgresql":
@@ -238,7 +220,7 @@ def _check_store(store: Store) -> Iterator[Problem]:
 
 
 def _check_mix(workload: Workload) -> Iterator[Problem]:
-    path: Path = ("workload", "mix")
+    path: Path = (*_WORKLOAD, "mix")
     names = [name for name, _ in workload.operations]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         yield path, f"should name each operation once; {twice[0]} occurs several times"
@@ -249,19 +231,17 @@ def _check_mix(workload: Workload) -> Iterator[Problem]:
         yield path, f'cannot contain {lacking[0]} with interface = "memcached": that protocol lacks it'
     appends = any(weight for name, weight in workload.operations if name == "append")
     if workload.interface == "grpc" and workload.ttl_s is not None and appends:
-        yield (
-            ("workload", "ttl_s"),
-            "cannot be given together with append over gRPC: an append to an expired key makes one that never expires",
-        )
+        why = "an append to an expired key makes one that never expires"
+        yield (*_WORKLOAD, "ttl_s"), f"cannot be given together with append over gRPC: {why}"
 
 
 def _check_graph(workload: Workload, graph: Graph, store: Store | None) -> Iterator[Problem]:
     if graph.largest >= graph.users:
         yield ("workload", "graph", "largest"), f"should be less than the {graph.users} users, not {graph.largest}"
     if workload.interface == "memcached":
-        yield ("workload", "graph"), 'needs interface = "grpc": the memcached protocol cannot load one'
+        yield (*_WORKLOAD, "graph"), 'needs interface = "grpc": the memcached protocol cannot load one'
     if store is not None and store.address is not None:
-        yield ("workload", "graph"), "cannot be loaded into stores that already run elsewhere (address = …)"
+        yield (*_WORKLOAD, "graph"), "cannot be loaded into stores that already run elsewhere (address = …)"
     for field, reason in (
         ("populated", "the graph has all keys"),
         ("own_keys", "all clients share its keys"),
@@ -269,4 +249,4 @@ def _check_graph(workload: Workload, graph: Graph, store: Store | None) -> Itera
         ("ttl_s", "its lists do not expire"),
     ):
         if field in workload.model_fields_set and getattr(workload, field) not in (False, None):
-            yield ("workload", field), f"cannot be given together with graph: {reason}"
+            yield (*_WORKLOAD, field), f"cannot be given together with graph: {reason}"

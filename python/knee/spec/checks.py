@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from knee.spec.applicable import check_applicable
 from knee.spec.foreign import check_foreign, check_no_command
-from knee.spec.positions import Path
+from knee.spec.positions import Path, Problem
 from knee.spec.tables import Configuration, Middleware, Store, Workload
 
 
-def cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
-    """The problems of one point of the grid: the path of the wrong field, and the expected value."""
+def cross_checks(point: Configuration) -> Iterator[Problem]:
+    """The problems of one point of the grid."""
     system, workload = point.system, point.workload
     load, middleware, store = system.load, system.middleware, system.store
     clients: Path = ("system", "load", "clients")
@@ -46,7 +46,7 @@ def cross_checks(point: Configuration) -> Iterator[tuple[Path, str]]:
     yield from _check_workload(workload)
 
 
-def _check_middleware(middleware: Middleware) -> Iterator[tuple[Path, str]]:
+def _check_middleware(middleware: Middleware) -> Iterator[Problem]:
     workers: Path = ("system", "middleware", "workers")
     if middleware.pipelined and middleware.workers is not None:
         yield workers, "cannot be given together with pipelined = true"
@@ -59,7 +59,7 @@ def _check_middleware(middleware: Middleware) -> Iterator[tuple[Path, str]]:
         yield ("system", "middleware", "cache_ms"), "needs cache_mb = M: without it there is no cache"
 
 
-def _check_address(path: Path, tier: Middleware | Store) -> Iterator[tuple[Path, str]]:
+def _check_address(path: Path, tier: Middleware | Store) -> Iterator[Problem]:
     if tier.address is None:
         return
     if "hosts" in tier.model_fields_set and tier.hosts != len(tier.address):
@@ -69,7 +69,7 @@ def _check_address(path: Path, tier: Middleware | Store) -> Iterator[tuple[Path,
             yield (*path, "address"), f"should have ports from 1 to 65535: number {number} does not"
 
 
-def _check_workload(workload: Workload) -> Iterator[tuple[Path, str]]:
+def _check_workload(workload: Workload) -> Iterator[Problem]:
     if not any(int(part) for part in workload.set_get.split(":")):
         yield ("workload", "set_get"), 'should have a share above 0, not "0:0"'
     if workload.rate is not None and workload.think_ms:
@@ -86,7 +86,7 @@ def _check_workload(workload: Workload) -> Iterator[tuple[Path, str]]:
     yield from _check_key_choice(workload.key_choice)
 
 
-def _check_key_choice(choice: str) -> Iterator[tuple[Path, str]]:
+def _check_key_choice(choice: str) -> Iterator[Problem]:
     _, _, rest = choice.partition(":")
     try:
         numbers = [float(part) for part in rest.split(":")] if rest else []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from knee.errors import SpecError
-from knee.spec.positions import Path
+from knee.spec.positions import Path, Problem
 from knee.spec.tables import OF_SYSTEM, Configuration, Load, Store, System, Workload
 from knee.spec.template import Template, place_of, words_of
 
@@ -35,8 +35,6 @@ _OF_STARTED = ("url", "host", "port")
 """Placeholders that need a store."""
 _OF_LOAD = ("clients", "seconds", "output", "requests")
 """The other placeholders of a load generator."""
-
-Problem = tuple[Path, str]
 
 
 def check_foreign(point: Configuration) -> Iterator[Problem]:

@@ -12,6 +12,9 @@ from contextlib import suppress
 
 Path = tuple[str | int, ...]
 
+Problem = tuple[Path, str]
+"""The path of a wrong field, and the expected value."""
+
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _KEY = rf"{_PART}(?:\s*\.\s*{_PART})*"
 _HEADER = re.compile(rf"\s*\[\s*({_KEY})\s*\]")
