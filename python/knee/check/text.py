@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import PurePath
 
 from knee.check.findings import Findings
 from knee.check.rules import Finding
 from knee.stats.intervals import counted
 from knee.verdict import words
+from knee.verdict.configuration import Verdict
 
 _LABELS = {"wrong": "Wrong", "doubt": "Doubt", "unknown": "Unknown", "holds": "Holds"}
 
@@ -18,8 +19,8 @@ def render_text(found: Findings) -> str:
     lines, files = [], {each.source for each in found.results}
     for state, label in _LABELS.items():
         lines += _labelled(label, _worst([each for each in found.checks if each.state == state], files))
-    lines += _labelled("Knee", _knee(found))
-    lines += _labelled("Why", _bottleneck(found))
+    lines += _labelled("Knee", _of_verdicts(found, _knee))
+    lines += _labelled("Why", _of_verdicts(found, _bottleneck))
     lines += _labelled("What if", found.predictions)
     lines.append("")
     if wrong := {each.source for each in found.checks if each.state == "wrong"}:
@@ -48,26 +49,19 @@ def _sentence(worst: Finding, some: Sequence[Finding], files: Collection[str]) -
     return f"{source}{more}: {worst.what}: {worst.cause}{remedy}."
 
 
-def _knee(found: Findings) -> list[str]:
-    if found.verdict is None:
-        return []
-    return [
-        f"{verdict.label}: {line}" if verdict.label else line
-        for verdict in found.verdict.verdicts
-        for line in (*words.knee_lines(verdict), words.confidence(verdict.knee))
-        if line
-    ]
+def _of_verdicts(found: Findings, lines: Callable[[Verdict], Iterable[str]]) -> list[str]:
+    """The lines of each verdict, with its configuration."""
+    verdicts = found.verdict.verdicts if found.verdict else ()
+    return [f"{each.label}: {line}" if each.label else line for each in verdicts for line in lines(each) if line]
 
 
-def _bottleneck(found: Findings) -> list[str]:
-    """The bottleneck of each verdict that has measured utilisations."""
-    return [
-        f"{verdict.label}: {line}" if verdict.label else line
-        for verdict in (found.verdict.verdicts if found.verdict else ())
-        if verdict.bottleneck.candidates
-        for line in words.bottleneck_lines(verdict.bottleneck)
-        if line
-    ]
+def _knee(verdict: Verdict) -> Iterable[str]:
+    return (*words.knee_lines(verdict), words.confidence(verdict.knee))
+
+
+def _bottleneck(verdict: Verdict) -> Iterable[str]:
+    """Empty without measured utilisations."""
+    return words.bottleneck_lines(verdict.bottleneck) if verdict.bottleneck.candidates else ()
 
 
 def _labelled(label: str, lines: Iterable[str]) -> list[str]:

@@ -165,7 +165,8 @@ SUMMARIES = pl.Schema(
 bottleneck_* load only: why the generator was the bottleneck ("cpu" or "late"); null if it was not
 losses       load only: lost connections; reconnects, the number of reopened ones
 unsent       load only: requests of an open loop that were due and never sent, because all connections were full or
-missing servers_*    middleware only: ejections of servers and errors on servers, over all its servers
+             missing
+servers_*    middleware only: ejections of servers and errors on servers, over all its servers
 """
 
 TOTALS = pl.Schema(

@@ -296,11 +296,8 @@ def _own_number(name: str, line: int, cell: str, problems: list[str]) -> float |
     """The number in a cell of a response in a unit of its own, which may be negative."""
     number = _number(cell)
     if number is None:
-        problems.append(
-            f"{line}: column {name}: {cell!r} is not a number{_hint(cell)}"
-            if cell
-            else f"{line}: column {name}: no value"
-        )
+        problem = f"{cell!r} is not a number{_hint(cell)}" if cell else "no value"
+        problems.append(f"{line}: column {name}: {problem}")
     elif not _is_measurable(cell, 10.0**_EXPONENT_MAX):
         problems.append(f"{line}: column {name}: {cell} is out of range: expected 0, or 1e-100 to 1e100")
     else:

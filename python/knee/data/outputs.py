@@ -26,7 +26,7 @@ from typing import Any
 
 from knee.data.foreign import Result, read
 from knee.data.measurements import label_of
-from knee.data.reading import Dataset, is_run_folder, resuming
+from knee.data.reading import REPORT, Dataset, is_run_folder, resuming
 from knee.data.recording import new_folder, write_atomically
 from knee.data.usage import SUFFIX, Usage
 from knee.errors import DatasetError, StorageError
@@ -40,7 +40,6 @@ FAILURES = "failures"
 
 _SETTINGS = "find.json"
 _TABLE = "table.csv"
-_REPORT = "report.html"
 _OUTPUTS, _SCOUTS, _UNFINISHED = "outputs", "scouts", "unfinished"
 _NAME = "find"
 
@@ -62,7 +61,7 @@ class Outputs:
     @property
     def report_path(self) -> Path:
         """The page."""
-        return self.path / _REPORT
+        return self.path / REPORT
 
     @property
     def outputs_path(self) -> Path:
@@ -185,7 +184,7 @@ def table_of(path: Path) -> Path:
 
 def page_of(path: Path) -> Path | None:
     """The page of such a folder; None for another path."""
-    return path / _REPORT if is_search(path) or is_commands(path) else None
+    return path / REPORT if is_search(path) or is_commands(path) else None
 
 
 def name_of(path: Path) -> str | None:

@@ -94,7 +94,7 @@ class RunFolder:
 
     def point_folder(self, run: Run) -> Path:
         """Make an empty folder for a run's lines and logs; files of an earlier attempt are removed."""
-        folder = self.path / "points" / run_name(run.point, run.repetition)
+        folder = self._folder_of(run)
         with writing(folder):
             if folder.exists():
                 shutil.rmtree(folder)
@@ -118,11 +118,14 @@ class RunFolder:
 
     def lines_path(self, run: Run, process: str) -> Path:
         """Path of a process's JSON lines."""
-        return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.jsonl"
+        return self._folder_of(run) / f"{process}.jsonl"
 
     def log_path(self, run: Run, process: str) -> Path:
         """Path of a process's standard error."""
-        return self.path / "points" / run_name(run.point, run.repetition) / f"{process}.log"
+        return self._folder_of(run) / f"{process}.log"
+
+    def _folder_of(self, run: Run) -> Path:
+        return self.path / "points" / run_name(run.point, run.repetition)
 
     def record(self, run: Run, spec: Spec, outcome: Outcome) -> None:
         """Add a run to the tables. The row in `points` comes last, with the run's status.

@@ -26,9 +26,6 @@ from knee.storage import locks, writing
 if TYPE_CHECKING:
     from knee.spec import Spec
 
-_DURABILITY = "store.durability"
-_KIND = "store.kind"
-
 
 class Scratch:
     """The scratch directory.
@@ -80,10 +77,8 @@ def scratch(path: Path) -> Iterator[Scratch]:
 
 def keeps_data(spec: Spec) -> bool:
     """Whether stores keep their data on disk at any point."""
-    points = [
-        spec.base,
-        *(spec.at({name: level}) for name in (_DURABILITY, _KIND) for level in spec.factors.get(name, ())),
-    ]
+    names = ("store.durability", "store.kind")
+    points = [spec.base, *(spec.at({name: level}) for name in names for level in spec.factors.get(name, ()))]
     return any(point.system.store is not None and point.system.store.on_disk for point in points)
 
 
