@@ -6,15 +6,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from test_cli import Knee, knee
+from command_line import knee
 
 from knee import spec
 from knee.cli.measure import so_far
 from knee.data import RunFolder
 from knee.data.outputs import Outputs, output_name
 from knee.spec.design import runs
-
-__all__ = ["knee"]
 
 pytestmark = pytest.mark.usefixtures("scriptless")
 
@@ -48,7 +46,7 @@ def folder_with(tmp_path: Path, finished: int, text: str = EXPERIMENT) -> Path:
     return folder.path
 
 
-def test_several_folders_are_checked_together(knee: Knee, tmp_path: Path) -> None:
+def test_several_folders_are_checked_together(tmp_path: Path) -> None:
     started = EXPERIMENT.replace("[measure]", '"system.command" = ["nginx -c x"]\n[measure]')
     paths = [str(folder_with(tmp_path, 18, text)) for text in (EXPERIMENT, EXPERIMENT, started)]
     done = knee("check", *paths[:2])
@@ -61,21 +59,21 @@ def test_several_folders_are_checked_together(knee: Knee, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "options", [["--from", "hey"], ["--clients", "99"], ["--rate", "5"], ["--map", "a=b"], ["--ignore", "a"]]
 )
-def test_check_of_a_folder_refuses_options_of_other_results(knee: Knee, tmp_path: Path, options: list[str]) -> None:
+def test_check_of_a_folder_refuses_options_of_other_results(tmp_path: Path, options: list[str]) -> None:
     path = folder_with(tmp_path, 3)
     done = knee("check", str(path), *options)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"knee: {options[0]}: does not apply to {path}, whose runs Knee made; leave it out")
 
 
-def test_check_of_a_folder_without_a_finished_run_is_refused(knee: Knee, tmp_path: Path) -> None:
+def test_check_of_a_folder_without_a_finished_run_is_refused(tmp_path: Path) -> None:
     path = folder_with(tmp_path, 0)
     done = knee("check", str(path))
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"knee: {path}: no run is complete; `knee run --resume {path}` makes them\n"
 
 
-def test_predict_refuses_to_measure_with_another_generator(knee: Knee, tmp_path: Path) -> None:
+def test_predict_refuses_to_measure_with_another_generator(tmp_path: Path) -> None:
     path = folder_with(tmp_path, 18)
     done = knee("predict", str(path), "--set", "clients=3", "--measure")
     assert (done.returncode, done.stdout) == (2, "")
