@@ -363,7 +363,8 @@ fn message(row: &Row, at: usize, content: usize, queue: QueueId) -> Option<Store
     })
 }
 
-/// Leases as arguments.
+/// Leases as arguments, in any order: calls with common leases cannot deadlock. The index scan of `acknowledge` and
+/// `extend` locks messages in the order of their numbers, and `release` sorts them.
 fn numbers(leases: &[Lease]) -> (Vec<i64>, Vec<i32>) {
     leases
         .iter()

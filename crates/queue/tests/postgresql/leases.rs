@@ -51,8 +51,8 @@ async fn message_released_twice_moves_once() {
     assert_eq!(desk.counts().await.messages, 0);
 }
 
-/// Returns when this many calls with leases wait for a lock. `look` must have no open transaction: it would keep the view of its
-/// first query.
+/// Returns when this many calls with leases wait for a lock. `look` must have no open transaction: it would keep the view
+/// of its first query.
 async fn wait(desk: &Desk<Postgres>, look: &Client, count: i64) {
     let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
         AND datname = current_database() AND query ~ 'knee_queue\\.(acknowledge|extend|release)\\('";

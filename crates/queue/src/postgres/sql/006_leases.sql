@@ -1,8 +1,5 @@
 -- Leases are found by the numbers of their messages, then compared with the given leases in a hash table. IS TRUE keeps
 -- the planner from turning this into a join, which might scan all leases.
---
--- Each call locks messages in the order of their numbers, so calls cannot deadlock. The index scan of acknowledge() and
--- extend() visits them in this order, whatever the order of the given leases.
 
 -- Ends the given leases and removes their messages. Returns the leases that had not ended before.
 CREATE FUNCTION acknowledge(p_messages bigint[], p_attempts integer[])
