@@ -182,10 +182,7 @@ def analyse_model(design: Design, model: Model = "additive", level: float = LEVE
     `CONTRASTS_MIN` effects. With more levels, the interaction of all factors serves as the error estimate. The notes
     report this.
 
-    Raises
-    ------
-    DesignError
-        If a response is not positive in the multiplicative model.
+    Raises DesignError if a response is not positive in the multiplicative model.
     """
     values = _scaled(design, model)
     means = design.means(values)

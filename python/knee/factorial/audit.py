@@ -88,10 +88,8 @@ def audit_effects(
     names
         Names of the rows in the text; by default their numbers from 1, with the signs of their factors.
 
-    Raises
-    ------
-    DesignError
-        For a number of responses that is not a power of two, unknown terms, or values that are not finite.
+    Raises DesignError for a number of responses that is not a power of two, unknown terms, or values that are not
+    finite.
     """
     values = np.asarray(responses, dtype=np.float64)
     _check(values, published)
@@ -128,10 +126,7 @@ def audit_design(
         The last digit of the responses from which the effects were computed. By default that of the cells' means:
         tables that print means and errors print the means to fewer decimals.
 
-    Raises
-    ------
-    DesignError
-        Unless they are a full design with two levels per factor.
+    Raises DesignError unless they are a full design with two levels per factor.
     """
     if design.fraction is None or design.fraction.removed:
         raise DesignError("published effects can be checked for full designs with two levels per factor")

@@ -140,10 +140,7 @@ def design_of(table: pl.DataFrame, factors: Sequence[str], response: str, *, run
     run_order
         Column that orders the runs in time, for the check of the residuals.
 
-    Raises
-    ------
-    DesignError
-        The message names the problem and its rows, counted from 1, or its lines.
+    Raises DesignError that names the problem and its rows, counted from 1, or its lines.
     """
     _check_columns(table, factors, response, run_order)
     problems = [*_bad_responses(table, factors, response), *_bad_factors(table, factors)]

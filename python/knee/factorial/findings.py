@@ -53,10 +53,7 @@ def analyse(
     model
         The model to report; by default the better one, and the additive one without a clear difference.
 
-    Raises
-    ------
-    DesignError
-        If the table is not a factorial design, or the requested model does not apply.
+    Raises DesignError if the table is not a factorial design, or the requested model does not apply.
     """
     design = design_of(table, factors, response, run_order=run_order)
     hint = box_cox(design, level)

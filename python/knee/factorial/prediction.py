@@ -36,12 +36,7 @@ def predict(
     observations
         m: number of future observations whose mean the interval covers; None for the true mean.
 
-    Raises
-    ------
-    DesignError
-        For an unknown factor or level.
-    KeyError
-        For an unknown term.
+    Raises DesignError for an unknown factor or level. Raises KeyError for an unknown term.
     """
     design = analysis.design
     kept = analysis.terms if terms is None else [analysis.term(name) for name in terms]

@@ -39,10 +39,7 @@ def neighbours(
     """The first asked setting between two measured levels: its name, both levels, and the place between them, 0 to 1.
     None if every asked value of such a setting was measured, or the setting did not vary.
 
-    Raises
-    ------
-    FitError
-        For a value outside of the measured ones.
+    Raises FitError for a value outside of the measured ones.
     """
     for name, value in asked.items():
         wanted = amount(name, value)
@@ -63,10 +60,7 @@ def between(first: LayeredSystem, second: LayeredSystem, place: float) -> Layere
     """The system at a place between two others, 0 to 1: every parameter is linear between them. Both have the same
     tiers. The interval contains the errors of both models.
 
-    Raises
-    ------
-    FitError
-        If the systems have different tiers.
+    Raises FitError if the systems have different tiers.
     """
     if first.data.tiers != second.data.tiers:
         raise FitError("the two measured levels have different tiers")

@@ -54,27 +54,17 @@ Mask = np.ndarray[tuple[int], np.dtype[np.bool_]]
 class Curve:
     """Rows of one configuration that differ in clients, worker slots, think time and repetition; every array is (n).
 
-    Attributes
-    ----------
-    customers
-        N, clients times the requests that each client keeps in flight.
-    think_ms
-        Z. In the middleware's view, Z excludes the delay between client and middleware, which is a parameter of the
-        model.
-    slots
-        Worker slots of all middlewares together, or their connections to a database if there are fewer connections than
-        slots. NaN if unknown.
-    throughput
-        X, requests/s.
-    response_ms
-        R: the client's response time, or in the middleware's view the sum of queueing and service time.
-    point
-        Number of the point; rows with the same number are repetitions of each other.
-    view
-        The view in which the response time was measured. Only the client's response time includes the delay between
-        client and middleware.
-    servers
-        The servers that `slots` counts: worker slots, connections or both.
+    customers    N, clients times the requests that each client keeps in flight
+    think_ms     Z. In the middleware's view, Z excludes the delay between client and middleware, which is a parameter
+                 of the model
+    slots        worker slots of all middlewares together, or their connections to a database if there are fewer
+                 connections than slots. NaN if unknown
+    throughput   X, requests/s
+    response_ms  R: the client's response time, or in the middleware's view the sum of queueing and service time
+    point        number of the point; rows with the same number are repetitions of each other
+    view         the view in which the response time was measured. Only the client's response time includes the delay
+                 between client and middleware
+    servers      the servers that `slots` counts: worker slots, connections or both
     """
 
     customers: Floats
@@ -147,11 +137,8 @@ class Curve:
 def curve_of(rows: pl.DataFrame) -> Curve:
     """The rows of one configuration (:mod:`knee.data.observations`, or a foreign CSV) as a curve.
 
-    Raises
-    ------
-    FitError
-        If the load is not a closed loop, a column is missing, there are fewer than CLIENTS_MIN client counts or too
-        many clients, the number of slots is missing in some rows, or the interactive law does not hold.
+    Raises FitError if the load is not a closed loop, a column is missing, there are fewer than CLIENTS_MIN client
+    counts or too many clients, the number of slots is missing in some rows, or the interactive law does not hold.
     """
     for name in ("clients", "throughput"):
         if name not in rows.columns:

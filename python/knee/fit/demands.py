@@ -26,50 +26,30 @@ TIERS = ("load", "middleware", "store")
 class Demands:
     """Runs of a closed loop on one host; times in ms, throughputs in requests per ms.
 
-    Attributes
-    ----------
-    tiers
-        Those of TIERS that the system has.
-    pooled
-        Whether the slots are connections to a database, which are fewer than the workers.
-    backends
-        Whether the store has a process for each slot.
-    spread
-        Whether some requests go to several stores: writes to all replicas, and sharded multi-gets.
-    cores
-        Of the host.
-    point
-        Rows with the same number are repetitions of each other.
-    customers
-        N, clients times `pipeline`, the requests that each client keeps in flight.
-    think
-        Z.
+    tiers      those of TIERS that the system has
+    pooled     whether the slots are connections to a database, which are fewer than the workers
+    backends   whether the store has a process for each slot
+    spread     whether some requests go to several stores: writes to all replicas, and sharded multi-gets
+    cores      of the host
+    point      rows with the same number are repetitions of each other
+    customers  N, clients times `pipeline`, the requests that each client keeps in flight
+    think      Z
     inside, waiting, outside
-        Parts of the response time: a slot is held, the request waits for one, all else. Without middlewares all is
-        outside, and without slots no request waits for one.
-    reply
-        Part of `outside` that the middleware measured.
-    cpu
-        Processor time of a request, (runs, tiers).
-    foreign
-        Share of the host's processors that other programs, other guests of the hypervisor, and the emulation of links
-        used.
-    disturbed
-        Whether other programs used more than OUTSIDERS_MAX of the processors, or other guests more than STOLEN_MAX.
-    processes
-        Number of processes, (runs, tiers).
-    threads
-        Number of threads that serve requests, of all processes, (runs, tiers).
-    slots
-        Slots of each middleware; NaN if requests wait for none.
-    workers
-        Of each middleware; NaN if requests wait for none.
-    wire
-        As :func:`knee.fit.links.wire_of`; None if unknown.
-    rates
-        Mbit/s of the emulated links of each tier, (runs, tiers), NaN without a rate; None without links.
-    left_out
-        Number of disturbed runs that :func:`closed` left out.
+               parts of the response time: a slot is held, the request waits for one, all else. Without middlewares all
+               is outside, and without slots no request waits for one
+    reply      part of `outside` that the middleware measured
+    cpu        processor time of a request, (runs, tiers)
+    foreign    share of the host's processors that other programs, other guests of the hypervisor, and the emulation of
+               links used
+    disturbed  whether other programs used more than OUTSIDERS_MAX of the processors, or other guests more than
+               STOLEN_MAX
+    processes  number of processes, (runs, tiers)
+    threads    number of threads that serve requests, of all processes, (runs, tiers)
+    slots      slots of each middleware; NaN if requests wait for none
+    workers    of each middleware; NaN if requests wait for none
+    wire       as :func:`knee.fit.links.wire_of`; None if unknown
+    rates      Mbit/s of the emulated links of each tier, (runs, tiers), NaN without a rate; None without links
+    left_out   number of disturbed runs that :func:`closed` left out
     """
 
     tiers: tuple[str, ...]
@@ -208,10 +188,7 @@ def closed(rows: pl.DataFrame) -> pl.DataFrame:
 def demands_of(rows: pl.DataFrame) -> Demands:
     """The rows of one configuration from :func:`with_demands`.
 
-    Raises
-    ------
-    FitError
-        If there is no closed loop, or some tier was not measured.
+    Raises FitError if there is no closed loop, or some tier was not measured.
     """
     every, rows = rows, closed(rows)
     if rows.is_empty():

@@ -402,11 +402,8 @@ class LayeredSystem:
 def layered_system(data: Demands, *, level: float, seed: int, quantiles: Floats | None = None) -> LayeredSystem:
     """Fit a layered model, with resamples of the repetitions.
 
-    Raises
-    ------
-    FitError
-        If there are fewer than three numbers of customers: fewer cannot separate work from wake-ups. Or if the median
-        error of the throughput exceeds MISFIT.
+    Raises FitError if there are fewer than three numbers of customers: fewer cannot separate work from wake-ups. Or if
+    the median error of the throughput exceeds MISFIT.
     """
     if np.unique(data.customers).size < 3:
         raise FitError("a layered model needs 3 client counts or more: measure more")

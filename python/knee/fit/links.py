@@ -189,10 +189,8 @@ def link_times(data: Demands) -> tuple[Floats, Floats]:
 def asked_links(asked: Mapping[str, float], data: Demands) -> Rates:
     """The asked rates, and the emulated ones of all other tiers.
 
-    Raises
-    ------
-    FitError
-        For a tier that the system lacks, or whose bytes are unknown, and for rates that varied and are not asked.
+    Raises FitError for a tier that the system lacks, or whose bytes are unknown, and for rates that varied and are not
+    asked.
     """
     for tier in asked:
         if tier not in data.tiers:

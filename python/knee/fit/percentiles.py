@@ -98,10 +98,7 @@ class Simulator:
         measured points. The interval contains, as logarithms: the interval of the mean, the scatter of these
         corrections (Student's t), the noise of the simulation, and the difference of its mean to the model's.
 
-        Raises
-        ------
-        FitError
-            For a limit of places, or a fraction of a request in flight.
+        Raises FitError for a limit of places, or a fraction of a request in flight.
         """
         if self.places is not None:
             raise FitError("--places: the layered model has a place for every request")

@@ -144,13 +144,8 @@ def simulate_plan(
     a slot, with the service time that reproduces the model's throughput at this load. The delay outside is constant. A
     client starts by thinking, and thinks again if it finds no place.
 
-    Raises
-    ------
-    FitError
-        If no model has stations to simulate, an argument is invalid, or the simulation would take more than ROUNDS_MAX
-        tries.
-    QueueingError
-        If :func:`knee.queueing.simulate` rejects the network.
+    Raises FitError if no model has stations to simulate, an argument is invalid, or the simulation would take more than
+    ROUNDS_MAX tries. Raises QueueingError if :func:`knee.queueing.simulate` rejects the network.
     """
     customers, curve = round(scenario.customers), system.selection.curve
     _refuse(scenario, assumptions, rounds, replications, seed)

@@ -44,20 +44,14 @@ class Trial:
     The largest count is extrapolated from the smaller ones, like most later predictions. The smallest count is never
     hidden, because only it shows the response time without contention.
 
-    Attributes
-    ----------
-    fit
-        The fit to all client counts.
-    left_out
-        The client count of every hidden point, ascending. Points that differ in slots share a client count.
+    fit       the fit to all client counts
+    left_out  the client count of every hidden point, ascending. Points that differ in slots share a client count
     throughput_error, response_error
-        Relative errors of the predictions, predicted / measured − 1; geometric means over the runs of each point.
-    squares
-        For each hidden count, the mean over its points of the squared mean logarithmic errors of throughput and
-        response time. The scatter of runs within a point is excluded, because it is equal for every model.
-    falls
-        Whether throughput falls with many clients: it does in the model, or the fit predicts less at twice the largest
-        count than at that count.
+              relative errors of the predictions, predicted / measured − 1; geometric means over the runs of each point
+    squares   for each hidden count, the mean over its points of the squared mean logarithmic errors of throughput and
+              response time. The scatter of runs within a point is excluded, because it is equal for every model
+    falls     whether throughput falls with many clients: it does in the model, or the fit predicts less at twice the
+              largest count than at that count
     """
 
     fit: Fit

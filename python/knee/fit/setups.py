@@ -78,11 +78,8 @@ def layered_systems(
     has_quantiles
         Whether to read the measured quantiles, which takes a second for each hundred runs.
 
-    Raises
-    ------
-    FitError
-        If the run is not a closed loop, was on several machines, lacks processor times, or has fewer than three client
-        counts; for a level that was not measured; for more than `systems_max` configurations.
+    Raises FitError if the run is not a closed loop, was on several machines, lacks processor times, or has fewer than
+    three client counts; for a level that was not measured; for more than `systems_max` configurations.
     """
     if (found_between := neighbours(dataset, asked)) is not None:
         name, low, high, place = found_between
@@ -133,10 +130,7 @@ def layered_forecasts(
 ) -> list[tuple[str, LayeredSystem, list[LayeredForecast]]]:
     """The forecasts of every system, one for each combination of the asked values. `simulator` adds quantiles.
 
-    Raises
-    ------
-    FitError
-        For a setting that the system lacks, a factor without a value, or more than SETUPS_MAX combinations.
+    Raises FitError for a setting that the system lacks, a factor without a value, or more than SETUPS_MAX combinations.
     """
     each = [dict(zip(asked, values, strict=True)) for values in product(*map(_several, asked.values()))]
     if len(each) > SETUPS_MAX:

@@ -57,10 +57,7 @@ def fit_systems(
     stations
         :mod:`knee.laws.stations` of a run folder, for the CPU times of the stages.
 
-    Raises
-    ------
-    FitError
-        For an unknown setting, a level that was not measured, or too little data.
+    Raises FitError for an unknown setting, a level that was not measured, or too little data.
     """
     asked = dict(settings or {})
     if "think_ms" in table.columns and is_open_loop(table):

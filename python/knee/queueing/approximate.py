@@ -26,10 +26,7 @@ class ApproximateSolution(ClassSolution):
     """A closed network at one population of each class. A class without customers has the residence times of a customer
     that comes in addition.
 
-    Attributes
-    ----------
-    iterations
-        Number of iterations over all queue lengths.
+    iterations  number of iterations over all queue lengths
     """
 
     iterations: int

@@ -91,19 +91,12 @@ class ClosedSolution(Solution):
     Without customers there is no throughput, and residence times are those of a customer that comes alone: its
     demands.
 
-    Attributes
-    ----------
-    populations
-        N, (N).
-    throughput
-        X, rounds per unit of time, (N).
-    residence_time
-        V_k W_k, time of a round at each station, (N, K).
-    queue_length
-        Q_k, the mean number of customers at each station, waiting or served, (N, K).
-    utilisation
-        For a queue the mean share of busy servers, for a load-dependent station the share of time with any customer,
-        for a delay NaN, (N, K).
+    populations     N, (N)
+    throughput      X, rounds per unit of time, (N)
+    residence_time  V_k W_k, time of a round at each station, (N, K)
+    queue_length    Q_k, the mean number of customers at each station, waiting or served, (N, K)
+    utilisation     for a queue the mean share of busy servers, for a load-dependent station the share of time with any
+                    customer, for a delay NaN, (N, K)
     """
 
     populations: np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -163,17 +156,11 @@ class LatticeSolution(Solution):
     additional customer, which sees the network's present customers at each arrival (Sevcik & Mitrani 1981; Lavenberg &
     Reiser 1980).
 
-    Attributes
-    ----------
-    closed
-        Names of the closed classes, in the order of the first axes.
-    throughput
-        X_c, rounds per unit of time, (N_1 + 1, …, N_C + 1, C).
-    residence_time
-        V_kc W_kc, time of a round at each station, (N_1 + 1, …, N_C + 1, K, C).
-    utilisation
-        For a queue the mean share of busy servers, for a load-dependent station the share of time with any customer,
-        for a delay NaN, (N_1 + 1, …, N_C + 1, K).
+    closed          names of the closed classes, in the order of the first axes
+    throughput      X_c, rounds per unit of time, (N_1 + 1, …, N_C + 1, C)
+    residence_time  V_kc W_kc, time of a round at each station, (N_1 + 1, …, N_C + 1, K, C)
+    utilisation     for a queue the mean share of busy servers, for a load-dependent station the share of time with any
+                    customer, for a delay NaN, (N_1 + 1, …, N_C + 1, K)
     """
 
     closed: tuple[str, ...]

@@ -18,14 +18,10 @@ from knee.stats.intervals import Interval
 class Estimates:
     """Estimates with Student's t intervals over the replications (Law & Kelton 2000, §9.5.2).
 
-    Attributes
-    ----------
-    estimate, half_width
-        Arrays of any shape. The half width is NaN with a single replication. Both are NaN without observations.
-    replications
-        The value of each replication, (R, …).
-    level
-        Confidence level.
+    estimate, half_width  arrays of any shape. The half width is NaN with a single replication. Both are NaN without
+                          observations
+    replications          the value of each replication, (R, …)
+    level                 confidence level
     """
 
     estimate: Floats
@@ -64,29 +60,18 @@ class Estimates:
 class Simulation:
     """The results of a simulation, without warm-up.
 
-    Attributes
-    ----------
-    stations, classes
-        Names of the axes, (K) and (C).
-    warmup
-        Warm-up of each replication: completed rounds of all classes, or time if `time` was given.
-    duration
-        Observed time of each replication, (R).
-    throughput
-        X_c, completed rounds per unit of time, (C).
-    lost
-        The share of rounds that ended because a station refused the customer, (C).
-    response_time
-        R_c of completed rounds, (C).
-    residence_time
-        V_kc times the mean time of a visit, waiting included, (K, C). With forks, the sum over stations exceeds R.
-    queue_length
-        Q_kc, the mean number at each station, waiting or served, (K, C). Each sibling counts.
-    utilisation
-        For a queue the mean share of busy servers, for a load-dependent station the share of time with any customer,
-        for a delay NaN, (K).
-    refused
-        The share of arrivals at a station that find no place, (K, C).
+    stations, classes  names of the axes, (K) and (C)
+    warmup             warm-up of each replication: completed rounds of all classes, or time if `time` was given
+    duration           observed time of each replication, (R)
+    throughput         X_c, completed rounds per unit of time, (C)
+    lost               the share of rounds that ended because a station refused the customer, (C)
+    response_time      R_c of completed rounds, (C)
+    residence_time     V_kc times the mean time of a visit, waiting included, (K, C). With forks, the sum over stations
+                       exceeds R
+    queue_length       Q_kc, the mean number at each station, waiting or served, (K, C). Each sibling counts
+    utilisation        for a queue the mean share of busy servers, for a load-dependent station the share of time with
+                       any customer, for a delay NaN, (K)
+    refused            the share of arrivals at a station that find no place, (K, C)
     """
 
     stations: tuple[str, ...]

@@ -18,14 +18,10 @@ from knee.queueing.network import Floats, LoadDependent, Network, Queue
 class StationPoint:
     """A station at one population.
 
-    Attributes
-    ----------
-    residence_time
-        V_k W_k, the time of a round there. With several classes, the mean over all rounds; NaN without customers.
-    queue_length
-        Q_k, the mean number of customers there, waiting or served.
-    utilisation
-        As in the solution. Of one class among several: X_c D_kc / m_k at a queue, NaN elsewhere.
+    residence_time  V_k W_k, the time of a round there. With several classes, the mean over all rounds; NaN without
+                    customers
+    queue_length    Q_k, the mean number of customers there, waiting or served
+    utilisation     as in the solution. Of one class among several: X_c D_kc / m_k at a queue, NaN elsewhere
     """
 
     name: str
@@ -41,16 +37,10 @@ AnyStation = TypeVar("AnyStation", bound=StationPoint, covariant=True)
 class NetworkPoint(Generic[AnyStation]):
     """A network at one population: `point["disk"]` is a station, `point.by_class["get"]` the same for one class.
 
-    Attributes
-    ----------
-    throughput
-        X, of all classes.
-    response_time
-        R, the mean over all rounds; NaN for several classes without customers.
-    stations
-        In the network's order.
-    by_class
-        A point for each class; empty in the point of a class, and for `solve_closed`.
+    throughput     X, of all classes
+    response_time  R, the mean over all rounds; NaN for several classes without customers
+    stations       in the network's order
+    by_class       a point for each class; empty in the point of a class, and for `solve_closed`
     """
 
     throughput: float
@@ -91,15 +81,10 @@ class Solution:
 class ClassSolution(Solution):
     """A network at one population or arrival rate of each class.
 
-    Attributes
-    ----------
-    throughput
-        X_c, (C).
-    residence_time
-        V_kc W_kc, the time of a customer at each station over all visits, (K, C).
-    utilisation
-        For a queue the mean share of busy servers, for a load-dependent station the share of time with any customer,
-        for a delay NaN, (K).
+    throughput      X_c, (C)
+    residence_time  V_kc W_kc, the time of a customer at each station over all visits, (K, C)
+    utilisation     for a queue the mean share of busy servers, for a load-dependent station the share of time with any
+                    customer, for a delay NaN, (K)
     """
 
     throughput: Floats

@@ -23,14 +23,9 @@ Place = tuple[str, str | None]
 class Chains:
     """A network whose customers change their class, as a network of chains.
 
-    Attributes
-    ----------
-    network
-        Its classes are the chains, named by their classes: "get + set". For any solver.
-    classes
-        The network of the classes. Its visits are for one round of their chain, from thinking to thinking.
-    chain
-        The name of each class's chain.
+    network  its classes are the chains, named by their classes: "get + set". For any solver
+    classes  the network of the classes. Its visits are for one round of their chain, from thinking to thinking
+    chain    the name of each class's chain
     """
 
     network: Network

@@ -54,10 +54,7 @@ def analyse(
     seed
         Seed of the bootstrap for the knee's interval.
 
-    Raises
-    ------
-    KneeError
-        If a table or a histogram of the run folder cannot be read.
+    Raises KneeError if a table or a histogram of the run folder cannot be read.
     """
     by_station = None
     systems: list[LayeredSystem] = []
