@@ -59,10 +59,7 @@ def decompose(design: Design, means: Floats, variances: Variances) -> Effects:
     With unequal variances, the ratio of a term is Brunner, Dette & Munk's ANOVA-type statistic (1997), with Box's
     degrees of freedom in the numerator (1954). Without repetitions or with equal counts, it is the F ratio's SS / df.
 
-    Parameters
-    ----------
-    means
-        Mean of every cell in standard order; NaN if a fraction has no run there.
+    `means`: mean of every cell in standard order; NaN if a fraction has no run there.
     """
     if design.fraction is not None:
         return _two_levels(design, design.fraction, means, variances)

@@ -48,10 +48,7 @@ def analyse(
 ) -> Findings:
     """The factorial analysis of a table with one row per observation (:func:`knee.factorial.design_of`).
 
-    Parameters
-    ----------
-    model
-        The model to report; by default the better one, and the additive one without a clear difference.
+    `model`: the model to report; by default the better one, and the additive one without a clear difference.
 
     Raises DesignError if the table is not a factorial design, or the requested model does not apply.
     """

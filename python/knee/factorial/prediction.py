@@ -29,12 +29,8 @@ def predict(
     The variance of the prediction is exact for the model's weights w over equally noisy cells, s_e² · (Σ w²/n + 1/m);
     for a full model with r repetitions that is s_e² · (1/r + 1/m) (Jain 1991, §18.6; see docs/methods/predictions.md).
 
-    Parameters
-    ----------
-    terms
-        Letters of the terms in the model, besides the mean; all by default.
-    observations
-        m: number of future observations whose mean the interval covers; None for the true mean.
+    `terms`: letters of the terms in the model, besides the mean; all by default. `observations`: m: number of future
+    observations whose mean the interval covers; None for the true mean.
 
     Raises DesignError for an unknown factor or level. Raises KeyError for an unknown term.
     """

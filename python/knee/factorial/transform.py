@@ -39,10 +39,7 @@ def effects(responses: npt.ArrayLike) -> Floats:
     The transform first subtracts a number near the mean from the responses. This subtraction is nearly exact (Sterbenz'
     lemma), so a common offset does not cost digits of the effects.
 
-    Parameters
-    ----------
-    responses
-        One per row in standard order: 2^k finite numbers.
+    `responses`: one per row in standard order: 2^k finite numbers.
 
     Returns
     -------

@@ -94,10 +94,7 @@ def seek(name: str, goal: Goal, forecast: Callable[[int], LayeredForecast]) -> S
     """Doubles the value of a setting until the goal is met or missed, and halves the last step. More clients serve more
     and wait longer; more of any other setting serves more and shortens waits.
 
-    Parameters
-    ----------
-    forecast
-        The forecast for a value of the setting.
+    `forecast`: the forecast for a value of the setting.
     """
     known = cache(forecast)
     largest = wants_largest(name, goal)

@@ -53,12 +53,8 @@ def stage_demands(
     The CPU time per request of network threads and stores is U m / X (service demand law). The intervals are bootstraps
     over repetitions (:func:`knee.stats.intervals.pooled_bootstrap`).
 
-    Parameters
-    ----------
-    rows
-        :mod:`knee.data.observations`, or a foreign table with some of its columns.
-    stations
-        :mod:`knee.laws.stations` of the same runs, for the CPU times.
+    `rows`: :mod:`knee.data.observations`, or a foreign table with some of its columns. `stations`:
+    :mod:`knee.laws.stations` of the same runs, for the CPU times.
     """
     rows = rows.filter(pl.col("throughput") > 0)
     needs = dict(NEEDS)

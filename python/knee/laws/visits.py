@@ -24,10 +24,7 @@ def with_visits(types: pl.DataFrame, dataset: Dataset) -> pl.DataFrame:
     of such steps are then estimated: their requests together, per request of the other types. A step that is never
     skipped always has a row, with a throughput of 0 if it never occurred.
 
-    Parameters
-    ----------
-    types
-        `point, repetition, op, throughput, errors` of each type that a run's clients sent.
+    `types`: `point, repetition, op, throughput, errors` of each type that a run's clients sent.
     """
     protocol, kind = dataset.spec.base.workload.protocol, dataset.spec.base.system.load.kind
     if protocol == "memcached":

@@ -73,10 +73,7 @@ def noise(samples: Sequence[Floats]) -> Noise | None:
     repetitions show the resolution of the measurement, not the absence of noise (JCGM 100:2008, F.2.2.1). Samples with
     equal repetitions do not enter the pooled variance, but use it.
 
-    Parameters
-    ----------
-    samples
-        Two repetitions or more of each, none below zero.
+    `samples`: two repetitions or more of each, none below zero.
     """
     scattered = np.array([scatters(sample) for sample in samples])
     residuals = [sample / sample.mean() - 1 for sample, one in zip(samples, scattered, strict=True) if one]
@@ -105,12 +102,8 @@ def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> 
     scatters, there are no intervals (:func:`noise`). A sample of zeros has no noise of its own and gets that of the
     best, which may have been as low.
 
-    Parameters
-    ----------
-    samples
-        Two repetitions or more of each, none below zero.
-    best
-        The largest or the smallest, with a mean above zero.
+    `samples`: two repetitions or more of each, none below zero. `best`: the largest or the smallest, with a mean above
+    zero.
     """
     means = np.array([sample.mean() for sample in samples.values()])
     sizes = np.array([sample.size for sample in samples.values()])

@@ -130,12 +130,8 @@ def arrivals(
     """One entry for each combination of the factors other than the rate and its aliases. Rows without a rate come from
     a closed loop and are ignored.
 
-    Parameters
-    ----------
-    table
-        Rows of :mod:`knee.data.observations`.
-    limited
-        Points at which a load generator reports that it was the bottleneck.
+    `table`: rows of :mod:`knee.data.observations`. `limited`: points at which a load generator reports that it was the
+    bottleneck.
     """
     table = table.filter(pl.col("rate").is_not_null()) if "rate" in table.columns else table.clear()
     if table.is_empty():

@@ -228,12 +228,8 @@ class _Curve:
 def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0) -> Knee:
     """The knee over the client counts of one combination of the other factors.
 
-    Parameters
-    ----------
-    observations
-        Rows of :mod:`knee.data.observations` that differ in `clients` and `repetition` only.
-    seed
-        Seed of the bootstrap for the interval.
+    `observations`: rows of :mod:`knee.data.observations` that differ in `clients` and `repetition` only. `seed`: seed
+    of the bootstrap for the interval.
     """
     # A response time may be rounded to zero. Its row is kept if R + Z is positive.
     cycle_ms = pl.col("response_ms") + pl.col("think_ms").fill_null(0.0)

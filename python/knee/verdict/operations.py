@@ -63,10 +63,8 @@ def operations(
     """The operations by point and name; reads are one operation, whatever their outcome. A repetition without an
     operation counts as 0 requests/s.
 
-    Parameters
-    ----------
-    histograms, observations
-        Of the same run folder: :func:`knee.verdict.distributions.merged`, :func:`knee.data.observations.observations`.
+    `histograms`, `observations`: of the same run folder: :func:`knee.verdict.distributions.merged`,
+    :func:`knee.data.observations.observations`.
     """
     seconds: dict[int, dict[int, float]] = {}
     for point, repetition, s in observations.select(*RUN, "observed_s").iter_rows():

@@ -80,12 +80,8 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     The relative variances are pooled, as two or three repetitions give a poor estimate. If they differ
     (:func:`knee.stats.comparisons.noise`), each configuration has its own variance.
 
-    Parameters
-    ----------
-    table
-        Rows of :mod:`knee.data.observations`.
-    factors
-        The columns that distinguish configurations, including the clients.
+    `table`: rows of :mod:`knee.data.observations`. `factors`: the columns that distinguish configurations, including
+    the clients.
     """
     if not {"throughput", "think_ms"} <= set(table.columns):
         return None

@@ -41,10 +41,7 @@ class View:
 def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFrame:
     """Both views of every closed-loop run whose stores report arrival times.
 
-    Parameters
-    ----------
-    observations
-        Of the same run folder (:mod:`knee.data.observations`).
+    `observations`: of the same run folder (:mod:`knee.data.observations`).
 
     Returns
     -------
