@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Literal
 
@@ -164,10 +164,10 @@ class Noise:
         the estimate is the difference of the largest and the smallest of that many means. The quantile is then of the
         studentised range (Tukey 1953; with unequal variances Kramer 1956, Games & Howell 1976).
         """
-        if self.spread is None:
-            return Interval(estimate, None, None, self.level, self.repetitions)
-        half_width = _quantile(self.level, degrees, among) * self.spread * math.sqrt(variance)
-        return Interval(estimate, estimate - half_width, estimate + half_width, self.level, self.repetitions)
+        half_width = None
+        if self.spread is not None:
+            half_width = _quantile(self.level, degrees, among) * self.spread * math.sqrt(variance)
+        return Interval.around(estimate, half_width, self.level, self.repetitions)
 
 
 @lru_cache(maxsize=256)
@@ -182,10 +182,9 @@ def in_unit(interval: Interval, model: Model) -> Interval:
     if model == "additive":
         return interval
     low, high = interval.low, interval.high
-    if high is None or high > _EXPONENT_MAX:
-        return Interval(math.exp(interval.estimate), None, None, interval.level, interval.repetitions)
-    assert low is not None
-    return Interval(math.exp(interval.estimate), math.exp(low), math.exp(high), interval.level, interval.repetitions)
+    if low is None or high is None or high > _EXPONENT_MAX:
+        return replace(interval, estimate=math.exp(interval.estimate), low=None, high=None)
+    return replace(interval, estimate=math.exp(interval.estimate), low=math.exp(low), high=math.exp(high))
 
 
 def confidence(level: float) -> str:

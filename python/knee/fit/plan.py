@@ -188,9 +188,9 @@ def simulate_plan(
         assumptions=replace(assumptions, thinking=thinking if scenario.think_ms else None),
         slot_ms=slot_ms,
         exact=(throughput, response_ms),
-        throughput=_ends(found.throughput.interval(0), factor=1000),
-        response_ms=_ends(found.response_time.interval(0), shift=shift),
-        quantiles_ms={share: _ends(found.response_quantile(share).interval(0), shift=shift) for share in QUANTILES},
+        throughput=found.throughput.interval(0).scaled(1000),
+        response_ms=found.response_time.interval(0).scaled(1, shift),
+        quantiles_ms={share: found.response_quantile(share).interval(0).scaled(1, shift) for share in QUANTILES},
         refused=None if limit is None else found.lost.interval(0),
         utilisation={
             station.name: found.utilisation.interval(found.stations.index(station.name)) for station in queues
@@ -200,12 +200,6 @@ def simulate_plan(
         replications=replications,
         seed=seed,
     )
-
-
-def _ends(interval: Interval, *, factor: float = 1.0, shift: float = 0.0) -> Interval:
-    """The interval times a factor, plus a shift."""
-    low, high = (None if end is None else end * factor + shift for end in (interval.low, interval.high))
-    return replace(interval, estimate=interval.estimate * factor + shift, low=low, high=high)
 
 
 def _refuse(scenario: Scenario, assumptions: Assumptions, rounds: int | None, replications: int, seed: int) -> None:

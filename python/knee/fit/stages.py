@@ -11,7 +11,7 @@ import polars as pl
 
 from knee.data.trim import RUN
 from knee.laws.stations import THREADS
-from knee.stats.intervals import LEVEL, Floats, Interval, mean_interval, pooled_bootstrap
+from knee.stats.intervals import LEVEL, Floats, Interval, capital, mean_interval, pooled_bootstrap
 
 RESAMPLES = 400
 
@@ -92,7 +92,7 @@ def stage_demands(
             found.append(_stage(name, known, each_ms(known, columns), servers, level, seed))
     names = {stage.name for stage in found}
     lacking = {name: why for name, why in needs.items() if name not in names}
-    return Stages(tuple(found), " ".join(f"{name[0].upper()}{name[1:]}: {why}." for name, why in lacking.items()))
+    return Stages(tuple(found), " ".join(f"{capital(name)}: {why}." for name, why in lacking.items()))
 
 
 NEEDS = {

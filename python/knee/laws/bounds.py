@@ -73,13 +73,8 @@ def saturation_of(
     if same:
         found = mean_interval([(light.runs[run] + think_ms) * most[run] / 1000 / pipeline for run in same], level)
     else:
-        found = product_interval(light.mean, _scaled(capacity, 1 / 1000 / pipeline), offset=think_ms)
+        found = product_interval(light.mean, capacity.scaled(1 / 1000 / pipeline), offset=think_ms)
     return above_zero(found)
-
-
-def _scaled(interval: Interval, factor: float) -> Interval:
-    low, high = (None if end is None else end * factor for end in (interval.low, interval.high))
-    return replace(interval, estimate=interval.estimate * factor, low=low, high=high)
 
 
 def bound_checks(

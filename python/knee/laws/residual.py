@@ -155,10 +155,8 @@ def compare(
 
 def t_interval(estimate: float, error: float, freedom: float, level: float, repetitions: int) -> Interval:
     """An estimate with the interval of its standard error; none without freedom."""
-    if not freedom > 0:
-        return Interval(estimate, None, None, level, repetitions)
-    half_width = t_quantile((1 + level) / 2, freedom) * error
-    return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
+    half_width = t_quantile((1 + level) / 2, freedom) * error if freedom > 0 else None
+    return Interval.around(estimate, half_width, level, repetitions)
 
 
 def _outliers(

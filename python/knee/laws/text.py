@@ -14,7 +14,7 @@ from knee.laws.interactive import InteractiveCheck
 from knee.laws.pooled import STAGES, PooledCheck
 from knee.laws.residual import VISIBLE_MAX
 from knee.laws.stations import StationCheck
-from knee.stats.intervals import clients_about, counted, listed, number, quantity
+from knee.stats.intervals import capital, clients_about, counted, listed, number, quantity
 
 _PLACES_MAX = 4
 """The most points that a sentence names."""
@@ -46,7 +46,7 @@ def _finding(
     pooled = [check for check in report.pooled if check.law == checks[0].law]
     visible = _visible(pooled)
     if broken := [check for check in checks if check.verdict == "violated"]:
-        return f"{_capital(law)} is violated {at(broken)} (allowed deviation {allowed}). {worst}{visible}"
+        return f"{capital(law)} is violated {at(broken)} (allowed deviation {allowed}). {worst}{visible}"
     if of_all := [check for check in pooled if check.verdict == "violated"]:
         errors = [
             f"{check.quantity} of {check.subject} {abs(check.residual.estimate):.1%} ± "
@@ -54,7 +54,7 @@ def _finding(
             for check in of_all
         ]
         return (
-            f"{_capital(law)} is violated over all {of_all[0].points} points together: it makes "
+            f"{capital(law)} is violated over all {of_all[0].points} points together: it makes "
             f"{listed(errors, ', or ')} than measured (allowed {allowed}).{visible}"
         )
     if unsure := [check for check in checks if check.verdict == "cannot tell"]:
@@ -70,7 +70,7 @@ def _finding(
             f"Cannot tell whether {law} holds within {allowed}: the data could hide a violation of {VISIBLE_MAX:.0%}. "
             f"Repeat more often, or measure longer.{visible}"
         )
-    return f"{_capital(law)} holds within {allowed} {holds}. {worst}{visible}"
+    return f"{capital(law)} holds within {allowed} {holds}. {worst}{visible}"
 
 
 def _visible(pooled: Sequence[PooledCheck]) -> str:
@@ -387,7 +387,3 @@ def _place(clients: int | None, label: str, point: int) -> str:
     if label:
         parts.append(f"({label})" if parts else label)
     return " ".join(parts) or f"point {point}"
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -50,10 +50,9 @@ class Estimates:
 
     def interval(self, *index: int) -> Interval:
         """One estimate, by its indices."""
-        estimate, half_width = float(self.estimate[index]), float(self.half_width[index])
-        known = math.isfinite(half_width)
-        low, high = (estimate - half_width, estimate + half_width) if known else (None, None)
-        return Interval(estimate, low, high, self.level, len(self.replications))
+        half_width = float(self.half_width[index])
+        known = half_width if math.isfinite(half_width) else None
+        return Interval.around(float(self.estimate[index]), known, self.level, len(self.replications))
 
 
 @dataclass(frozen=True, eq=False)

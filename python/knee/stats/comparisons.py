@@ -118,16 +118,10 @@ def shares_apart(samples: Mapping[L, Floats], best: L, level: float = LEVEL) -> 
                 quantile = studentized_range(level, means.size, _floor(float(freedoms[i])))
                 half_widths[i] = quantile * math.sqrt(errors[i] / 2)
     return {
-        name: _around(float(apart[i]), half_widths[i], level, int(min(sizes[at], sizes[i])))
+        name: Interval.around(float(apart[i]), half_widths[i], level, int(min(sizes[at], sizes[i])))
         for i, name in enumerate(samples)
         if i != at
     }
-
-
-def _around(estimate: float, half_width: float | None, level: float, repetitions: int) -> Interval:
-    if half_width is None:
-        return Interval(estimate, None, None, level, repetitions)
-    return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
 
 
 def bartlett_probability(variances: Floats, freedoms: Floats) -> float:

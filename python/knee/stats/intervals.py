@@ -57,6 +57,18 @@ class Interval:
             return None
         return half_width / abs(self.estimate)
 
+    @classmethod
+    def around(cls, estimate: float, half_width: float | None, level: float, repetitions: int) -> Interval:
+        """An estimate ± a half width; None for no interval."""
+        if half_width is None:
+            return cls(estimate, None, None, level, repetitions)
+        return cls(estimate, estimate - half_width, estimate + half_width, level, repetitions)
+
+    def scaled(self, factor: float, shift: float = 0.0) -> Interval:
+        """The interval times a factor above zero, plus a shift."""
+        low, high = (None if end is None else end * factor + shift for end in (self.low, self.high))
+        return replace(self, estimate=self.estimate * factor + shift, low=low, high=high)
+
 
 def mean_interval(values: Sequence[float] | Floats, level: float = LEVEL) -> Interval:
     """Mean with its Student's t interval, mean ± t(1 − α/2; r − 1) · s / √r (Jain 1991, §13.2).
@@ -69,11 +81,8 @@ def mean_interval(values: Sequence[float] | Floats, level: float = LEVEL) -> Int
     count = int(finite.size)
     if count == 0:
         return Interval(math.nan, None, None, level, 0)
-    mean = float(finite.mean())
-    if count == 1:
-        return Interval(mean, None, None, level, 1)
-    half_width = _student(level, count - 1) * float(finite.std(ddof=1)) / math.sqrt(count)
-    return Interval(mean, mean - half_width, mean + half_width, level, count)
+    half_width = _student(level, count - 1) * float(finite.std(ddof=1)) / math.sqrt(count) if count > 1 else None
+    return Interval.around(float(finite.mean()), half_width, level, count)
 
 
 def mean_intervals(values: Floats, starts: npt.NDArray[np.intp], level: float = LEVEL) -> list[Interval]:
@@ -90,11 +99,8 @@ def mean_intervals(values: Floats, starts: npt.NDArray[np.intp], level: float = 
         spreads = np.sqrt(np.add.reduceat(deviations * deviations, starts) / (counts - 1))
     found = []
     for mean, spread, count in zip(means.tolist(), spreads.tolist(), counts.tolist(), strict=True):
-        if count < 2:
-            found.append(Interval(mean if count else math.nan, None, None, level, count))
-            continue
-        half_width = _student(level, count - 1) * spread / math.sqrt(count)
-        found.append(Interval(mean, mean - half_width, mean + half_width, level, count))
+        half_width = _student(level, count - 1) * spread / math.sqrt(count) if count > 1 else None
+        found.append(Interval.around(mean if count else math.nan, half_width, level, count))
     return found
 
 
@@ -124,15 +130,14 @@ def difference_interval(
     estimate = float(left.mean() - right.mean())
     repetitions = int(min(left.size, right.size))
     if repetitions < 2:
-        return Interval(estimate, None, None, level, repetitions)
+        return Interval.around(estimate, None, level, repetitions)
     left_variance = float(left.var(ddof=1)) / left.size
     right_variance = float(right.var(ddof=1)) / right.size
     variance = left_variance + right_variance
     if variance == 0:
-        return Interval(estimate, estimate, estimate, level, repetitions)
+        return Interval.around(estimate, 0.0, level, repetitions)
     freedom = variance**2 / (left_variance**2 / (left.size - 1) + right_variance**2 / (right.size - 1))
-    half_width = _student(level, freedom) * math.sqrt(variance)
-    return Interval(estimate, estimate - half_width, estimate + half_width, level, repetitions)
+    return Interval.around(estimate, _student(level, freedom) * math.sqrt(variance), level, repetitions)
 
 
 def product_interval(left: Interval, right: Interval, *, offset: float = 0.0) -> Interval:
@@ -144,10 +149,7 @@ def product_interval(left: Interval, right: Interval, *, offset: float = 0.0) ->
     estimate = whole * right.estimate
     repetitions = min(left.repetitions, right.repetitions)
     error = _relative_error((left, whole), (right, right.estimate))
-    if error is None:
-        return Interval(estimate, None, None, left.level, repetitions)
-    half_width = error * abs(estimate)
-    return Interval(estimate, estimate - half_width, estimate + half_width, left.level, repetitions)
+    return Interval.around(estimate, None if error is None else error * abs(estimate), left.level, repetitions)
 
 
 def ratio_interval(numerator: Interval, denominator: Interval) -> Interval:
@@ -374,6 +376,11 @@ def listed(names: Sequence[str], apart: str = ", ") -> str:
     """“a, b, c and 4 more”: at most NAMED_MAX names."""
     more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     return apart.join(names[:NAMED_MAX]) + more
+
+
+def capital(text: str) -> str:
+    """The start of a sentence."""
+    return text[:1].upper() + text[1:]
 
 
 def _exponent(value: float, digits: int = 2) -> int:

@@ -7,7 +7,7 @@ hides this, as the most frequent operation dominates it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -48,8 +48,7 @@ class Operation:
 
     @property
     def items_per_s(self) -> Interval:
-        low, high = (None if end is None else end * self.items for end in (self.per_s.low, self.per_s.high))
-        return replace(self.per_s, estimate=self.per_s.estimate * self.items, low=low, high=high)
+        return self.per_s.scaled(self.items)
 
     @property
     def is_comparable(self) -> bool:

@@ -113,7 +113,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     if len(repeated) < 2 or known is None:
         # A configuration measured once can be the peak only if none has repetitions.
         at, values = answering[0] if len(repeated) > 1 and answering else measured[0]
-        alone = Interval(float(values.mean()), None, None, level, values.size)
+        alone = Interval.around(float(values.mean()), None, level, values.size)
         return Peak(at, alone, len(repeated), (), once, failing, silent, unit)
     means = np.array([values.mean() for _, values in answering])
     # Noise of the logarithms of the means.
@@ -121,7 +121,7 @@ def peak(table: pl.DataFrame, factors: Sequence[str], level: float = LEVEL) -> P
     quantiles = special.stdtrit(known.freedoms, 1 - (1 - level) / 2 / means.size)
     half_widths = quantiles * np.sqrt(counts * known.variances) * means
     found = [
-        (at, above_zero(Interval(float(mean), float(mean - half_width), float(mean + half_width), level, values.size)))
+        (at, above_zero(Interval.around(float(mean), float(half_width), level, values.size)))
         for (at, values), mean, half_width in zip(answering, means, half_widths, strict=True)
     ]
     each = 1 - (1 - level) / max(1, means.size - 1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from knee.data.utilization import OUTSIDERS_MAX, SATURATED
 from knee.fit.layered import LIMITS, Limit
 from knee.laws import Demand, capacity
-from knee.stats.intervals import counted, number
+from knee.stats.intervals import capital, counted, number
 from knee.verdict.bottleneck import Bottleneck
 from knee.verdict.candidates import BEYOND, FULL, Candidate
 from knee.verdict.knee import Knee
@@ -250,4 +250,4 @@ def _ranking(candidates: Sequence[Candidate]) -> str:
 
 def _capital(text: str) -> str:
     """The start of a sentence; a machine's name keeps its spelling."""
-    return text[:1].upper() + text[1:] if text.startswith(("the ", "station ")) else text
+    return capital(text) if text.startswith(("the ", "station ")) else text

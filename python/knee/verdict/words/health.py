@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from knee.data.utilization import OUTSIDERS_MAX
-from knee.stats.intervals import counted, listed, percent
+from knee.stats.intervals import capital, counted, listed, percent
 from knee.verdict.failures import Failures
 from knee.verdict.health import (
     Ejected,
@@ -123,7 +123,7 @@ def note_on_throughput(found: Failures | None) -> str:
 
 def _sentence(text: str) -> str:
     """A note as a sentence; a field's name keeps its spelling."""
-    first = text if "_" in text.split(" ", 1)[0] else text[:1].upper() + text[1:]
+    first = text if "_" in text.split(" ", 1)[0] else capital(text)
     return first + ("" if text.endswith((".", "!", "?")) else ".")
 
 

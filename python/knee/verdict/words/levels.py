@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from knee.stats.comparisons import EQUAL
-from knee.stats.intervals import Interval, listed, number, percent, quantity
+from knee.stats.intervals import Interval, capital, listed, number, percent, quantity
 from knee.verdict.knee import PLATEAU
 from knee.verdict.levels import Levels, Name
 
@@ -24,7 +24,7 @@ def _best(found: Levels) -> str:
     here = f"with {found.factor} = {_name(found.best.level)}"
     value = quantity(found.best.found, found.unit if found.of_throughput else "ms")
     if not found.behind and not few:
-        return f"{_capital(what)} can be judged only {here}: {value}."
+        return f"{capital(what)} can be judged only {here}: {value}."
     is_known = all(one.found.low is not None for one in found.behind)
     extreme = "largest" if found.of_throughput else "shortest"
     most = f"{what} {'is' if is_known else 'was'} {extreme} {here}: {value}."
@@ -32,10 +32,10 @@ def _best(found: Levels) -> str:
         # A level at which throughput follows the rate is compared by throughput only if requests failed there.
         failing = len(found.overloaded) + len(found.unsure) < len(found.measured)
         falls = ("may fall" if found.unsure else "falls") + " behind the arrival rate" + ", or requests fail" * failing
-        return f"At every value of {found.factor}, throughput {falls}. {_capital(most)}"
+        return f"At every value of {found.factor}, throughput {falls}. {capital(most)}"
     if found.apart:
         return f"Among the values that can be compared, {most}"
-    return f"Among the values with repetitions, {most}" if few else _capital(most)
+    return f"Among the values with repetitions, {most}" if few else capital(most)
 
 
 def _worse(found: Levels) -> list[str]:
@@ -53,12 +53,12 @@ def _worse(found: Levels) -> list[str]:
         if equal
         else "",
         f"With {_named(silent)}, no request was answered." if silent else "",
-        f"{_capital(what)} may be as {'large' if more else 'short'} with {_named(maybe)}." if maybe else "",
-        f"{_capital(what)} is {'lower' if more else 'longer'} by {PLATEAU:.0%} or less with "
+        f"{capital(what)} may be as {'large' if more else 'short'} with {_named(maybe)}." if maybe else "",
+        f"{capital(what)} is {'lower' if more else 'longer'} by {PLATEAU:.0%} or less with "
         f"{_named(one.level for one in close)}."
         if close
         else "",
-        f"{_capital(what)} is surely {'lower' if more else 'longer'} with {listed(worse)}." if worse else "",
+        f"{capital(what)} is surely {'lower' if more else 'longer'} with {listed(worse)}." if worse else "",
     ]
 
 
@@ -98,7 +98,3 @@ def _named(levels: Iterable[Name]) -> str:
 
 def _name(level: Name) -> str:
     return "none" if level is None else str(level)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -92,13 +92,7 @@ def _together_or_alone(
     if not all(one.is_comparable for _, one in asked):
         return ""
     label, bulk = together
-    each = Interval(
-        bulk.mean_ms.estimate / bulk.items,
-        None if bulk.mean_ms.low is None else bulk.mean_ms.low / bulk.items,
-        None if bulk.mean_ms.high is None else bulk.mean_ms.high / bulk.items,
-        bulk.mean_ms.level,
-        bulk.mean_ms.repetitions,
-    )
+    each = bulk.mean_ms.scaled(1 / bulk.items)
     took = (
         f"At {load}, one bulk_put of {bulk.items} keys{_with(label)} took {quantity(bulk.mean_ms, 'ms')}, or "
         f"{quantity(each, 'ms')} per key"
