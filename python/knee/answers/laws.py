@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from knee import laws as analysis
 from knee.answers.diagnose import Level
-from knee.laws import LawReport
+from knee.laws import Comparison, InteractiveCheck, LawReport
+from knee.laws.stations import StationCheck
 from knee.stats.intervals import Interval
 
 
@@ -74,42 +75,17 @@ class Laws:
 
 def of(found: LawReport) -> Laws:
     """The answer of this report."""
-    checks = [
-        Check(
-            each.law,
-            each.point,
-            each.clients,
-            each.view,
-            each.request_type,
-            each.verdict,
-            each.throughput.measured,
-            each.throughput.predicted,
-            each.throughput.residual,
-        )
-        for each in found.interactive
-    ]
-    checks += [
-        Check(
-            each.law,
-            each.point,
-            each.clients,
-            each.station,
-            None,
-            each.verdict,
-            each.comparison.measured,
-            each.comparison.predicted,
-            each.comparison.residual,
-        )
-        for each in found.stations
-    ]
+
+    def check(each: InteractiveCheck | StationCheck, subject: str, request_type: str | None, of: Comparison) -> Check:
+        numbers = of.measured, of.predicted, of.residual
+        return Check(each.law, each.point, each.clients, subject, request_type, each.verdict, *numbers)
+
+    checks = [check(each, each.view, each.request_type, each.throughput) for each in found.interactive]
+    checks += [check(each, each.station, None, each.comparison) for each in found.stations]
     balances = tuple(
         Balance(each.tier, each.point, each.clients, each.verdict, each.ratio) for each in found.conservation
     )
-    verdicts = [
-        *(each.verdict for each in checks),
-        *(each.verdict for each in balances),
-        *(each.verdict for each in found.pooled),
-    ]
+    verdicts = {each.verdict for of in (checks, balances, found.pooled) for each in of}
     return Laws(
         violated="violated" in verdicts,
         tolerance=found.tolerance,

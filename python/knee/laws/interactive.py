@@ -83,8 +83,12 @@ class InteractiveCheck:
 
     @property
     def judges_response(self) -> bool:
-        """Whether the verdict also covers the response time."""
-        return _judges_response(self.response_ms, self.think_ms, self.view, self.request_type)
+        """Whether the verdict also covers the response time. It is the cycle time minus the rest of the cycle, so it
+        has the error of the whole cycle."""
+        if self.request_type is not None:
+            return False
+        response_ms = self.response_ms.measured.estimate
+        return self.view == "client" or not response_ms < _OF_CYCLE_MIN * (response_ms + self.think_ms.estimate)
 
     @property
     def judged(self) -> tuple[Comparison, ...]:
@@ -305,29 +309,9 @@ def _checks(rows: pl.DataFrame, starts: Starts, view: View, keys: Sequence[str],
         "clients",
         *(("request_type", "declared") if keys else (pl.lit(None).alias("type"), pl.lit(value=False).alias("known"))),
     )[starts]
-    return [
-        InteractiveCheck(
-            point=point,
-            clients=clients,
-            view=view,
-            request_type=request_type,
-            visits_declared=declared,
-            think_ms=interval,
-            throughput=of_throughput,
-            response_ms=of_response,
-            verdict=worst(
-                *(
-                    one.verdict(rule)
-                    for one in (
-                        (of_throughput, of_response)
-                        if _judges_response(of_response, interval, view, request_type)
-                        else (of_throughput,)
-                    )
-                )
-            ),
-            causes=(),
-        )
-        for (point, clients, request_type, declared), interval, of_throughput, of_response in zip(
+    checks = [
+        InteractiveCheck(point, clients, view, request_type, declared, interval, of_x, of_r, "cannot tell", causes=())
+        for (point, clients, request_type, declared), interval, of_x, of_r in zip(
             first.iter_rows(),
             mean_intervals(think_ms, starts, rule.level),
             compare(table, starts, "x", _throughput, rule),
@@ -343,15 +327,7 @@ def _checks(rows: pl.DataFrame, starts: Starts, view: View, keys: Sequence[str],
             strict=True,
         )
     ]
-
-
-def _judges_response(response_ms: Comparison, think_ms: Interval, view: View, request_type: str | None) -> bool:
-    """Whether the verdict of a check also covers the response time."""
-    if request_type is not None:
-        return False
-    cycle_ms = response_ms.measured.estimate + think_ms.estimate
-    # The response time is the cycle time minus the rest of the cycle: it has the error of the whole cycle.
-    return view == "client" or not response_ms.measured.estimate < _OF_CYCLE_MIN * cycle_ms
+    return [replace(check, verdict=worst(*(one.verdict(rule) for one in check.judged))) for check in checks]
 
 
 def _think_ms(of: Mapping[str, Floats]) -> Floats:
