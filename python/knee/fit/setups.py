@@ -42,6 +42,8 @@ KNOWN = (
 )
 """The settings for which a layered model predicts any value."""
 
+_NAMES = {name for names in KNOWN for name in names}
+
 _OF_CURVES = (*CLIENTS, *PIPELINE)
 """Settings that do not change the measured system: a fitted curve is more accurate for these."""
 
@@ -51,8 +53,7 @@ def needs_layers(asked: Mapping[str, Setting | Sequence[Setting]], dataset: Data
     measured levels."""
     if dataset is not None and neighbours(dataset, asked) is not None:
         return True
-    own = {name for names in KNOWN for name in names}
-    changes = any(name in own and name not in _OF_CURVES for name in asked)
+    changes = any(name in _NAMES and name not in _OF_CURVES for name in asked)
     return changes or any(isinstance(value, list | tuple) for value in asked.values())
 
 
@@ -106,9 +107,8 @@ def layered_systems(
     table = with_demands(dataset, observations(dataset))
     if has_quantiles:
         table = with_quantiles(dataset, table)
-    own = {name for names in KNOWN for name in names}
-    named = [name for name in others if name not in own]
-    for name in set(asked) - own:
+    named = [name for name in others if name not in _NAMES]
+    for name in set(asked) - _NAMES:
         if len(level_of := _several(asked[name])) > 1:
             raise FitError(f"{name}: expected one value, not a list: each level has its own model")
         table = rows_at(table, name, level_of[0], named, dataset.constant)
@@ -153,7 +153,7 @@ def seek_settings(
 ) -> list[tuple[str, LayeredSystem, Sought]]:
     """As :func:`layered_forecasts`, the value of the setting `name` with which every system meets the goal. `simulator`
     adds quantiles."""
-    if name in (*PIPELINE, *THINK) or not any(name in names for names in KNOWN):
+    if name in (*PIPELINE, *THINK) or name not in _NAMES:
         raise FitError(
             f"--seek {name}: expected clients, workers, connections, middlewares, stores, threads, links or cores"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,9 +57,7 @@ def percentiles(histograms: Merged) -> pl.DataFrame:
             each = [one.percentile(percentile) / NS_PER_MS for one in repetitions]
             value = whole.percentile(percentile) / NS_PER_MS
             rows.append((point, role, op, percentile, value, min(each), max(each)))
-    columns = ["point", "role", "op", "percentile", "value_ms", "low_ms", "high_ms"]
-    schema = dict(zip(columns, [pl.Int64, pl.String, pl.String, *[pl.Float64] * 4], strict=True))
-    return pl.DataFrame(rows, schema=schema, orient="row").sort(columns[:4])
+    return _frame(rows, "percentile", "value_ms", "low_ms", "high_ms")
 
 
 def densities(histograms: Merged) -> pl.DataFrame:
@@ -76,9 +75,14 @@ def densities(histograms: Merged) -> pl.DataFrame:
         first, counts = logarithmic_bins(whole)
         for number, count in enumerate(counts.tolist(), start=first):
             rows.append((point, role, op, bin_start_ms(number), bin_start_ms(number + 1), count / whole.total))
-    columns = ["point", "role", "op", "low_ms", "high_ms", "share"]
-    schema = dict(zip(columns, [pl.Int64, pl.String, pl.String, *[pl.Float64] * 3], strict=True))
-    return pl.DataFrame(rows, schema=schema, orient="row").sort(columns[:4])
+    return _frame(rows, "low_ms", "high_ms", "share")
+
+
+def _frame(rows: Sequence[tuple[int | str | float, ...]], first: str, *others: str) -> pl.DataFrame:
+    """Rows of `point, role, op` and these numbers, sorted by all up to the first number."""
+    schema = {"point": pl.Int64(), "role": pl.String(), "op": pl.String()}
+    schema |= dict.fromkeys((first, *others), pl.Float64())
+    return pl.DataFrame(rows, schema=schema, orient="row").sort("point", "role", "op", first)
 
 
 def logarithmic_bins(histogram: Histogram) -> tuple[int, NDArray[np.int64]]:

@@ -300,14 +300,9 @@ def _scatter(samples: Sequence[Floats]) -> tuple[float, int]:
     return squares / max(1, freedom), freedom
 
 
-def _plateau(throughputs: Floats, tolerance: float) -> slice:
-    """The contiguous levels around the largest throughput that lie within the tolerance of it."""
-    places = np.flatnonzero(_on_plateau(throughputs[np.newaxis], tolerance)[0])
-    return slice(int(places[0]), int(places[-1]) + 1)
-
-
 def _on_plateau(throughputs: Floats, tolerance: float) -> npt.NDArray[np.bool_]:
-    """Whether each level is on the plateau (:func:`_plateau`), for many rows of throughputs at once."""
+    """Whether each level is on the plateau, for many rows of throughputs at once: the contiguous levels around the
+    largest throughput that lie within the tolerance of it."""
     places = np.arange(throughputs.shape[1])
     peak = throughputs.argmax(axis=1)[:, np.newaxis]
     below = ~(throughputs >= (1 - tolerance) * throughputs.max(axis=1, keepdims=True))
@@ -318,15 +313,13 @@ def _on_plateau(throughputs: Floats, tolerance: float) -> npt.NDArray[np.bool_]:
 
 def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int) -> Knee:
     throughputs = curve.throughputs
-    plateau = _plateau(throughputs, curve.tolerance)
-    on_plateau = curve.samples[plateau]
-    throughput_max = mean_interval(np.concatenate([s[:, 0] for s in on_plateau]), level)
-
+    tolerance = curve.tolerance
+    places = np.flatnonzero(_on_plateau(throughputs[np.newaxis], tolerance)[0])
+    plateau = slice(int(places[0]), int(places[-1]) + 1)
+    throughput_max = mean_interval(np.concatenate([s[:, 0] for s in curve.samples[plateau]]), level)
     excess, surely = curve.excess(level)
-
     counts = np.array([[sample.shape[0]] for sample in curve.samples])
     starts = np.cumsum(counts) - counts[:, 0]
-    tolerance = curve.tolerance
 
     def intersection(samples: Sequence[Floats]) -> Floats:
         means = np.add.reduceat(np.concatenate(samples, axis=1), starts, axis=1) / counts
@@ -349,7 +342,7 @@ def _classify(curve: _Curve, levels: tuple[Level, ...], level: float, seed: int)
     if status != "found":
         at = {"not reached": levels[-1], "saturated from the start": levels[0]}.get(status, at)
     # The plateau's tolerance has a cap; a fall of throughput must exceed the uncapped noise.
-    fallen = max(curve.tolerance, curve.noise or 0.0)
+    fallen = max(tolerance, curve.noise or 0.0)
     retrograde = bool((throughputs[plateau.stop :] < (1 - fallen) * throughputs.max()).any())
     confidence, doubts = _confidence(curve, status, plateau, clients, throughputs)
     powers = {found.clients: found.power for found in levels if found.power is not None}

@@ -41,7 +41,9 @@ def knee(found: Knee) -> str:
         place = ""
     else:
         place = f", between the measured {low} and {high} clients"
-    interval = "" if found.clients.low is None else f" {found.clients.level:.0%} interval: {_ends(found)}."
+    interval = (
+        "" if found.clients.low is None else f" {found.clients.level:.0%} interval: {clients_between(found.clients)}."
+    )
     return f"The knee is at {estimate} clients{place}.{interval}"
 
 
@@ -157,8 +159,3 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
                 f"The asymptotes meet at {estimate} clients, but with one repetition the error of this estimate is "
                 "unknown. Measure every client count three times or more."
             )
-
-
-def _ends(found: Knee) -> str:
-    assert found.clients is not None
-    return clients_between(found.clients)
