@@ -109,55 +109,43 @@ def stations(dataset: Dataset) -> pl.DataFrame:
     # A pipelined middleware has no worker slots and so no queue for them: it is a delay without a queue length.
     queues = middlewares.filter(pl.col("_queues") & (pl.col("workers") > 0)).select(
         *RUN,
-        (pl.col("process") + "'s queue").alias("station"),
-        pl.lit(True).alias("software"),
         "throughput",
-        pl.col("queueing_ms").alias("response_ms"),
-        (pl.col("_waiting_s") / pl.col("_seconds")).alias("queue_length"),
+        station=pl.col("process") + "'s queue",
+        response_ms="queueing_ms",
+        queue_length=pl.col("_waiting_s") / pl.col("_seconds"),
     )
     slots = middlewares.filter(pl.col("workers") > 0).select(
         *RUN,
-        (pl.col("process") + WORKER_SLOTS).alias("station"),
-        pl.lit(True).alias("software"),
-        pl.col("workers").cast(pl.Float64).alias("servers"),
         "throughput",
         "service_ms",
-        (pl.col("workers_busy_s") / (pl.col("workers") * pl.col("_seconds"))).alias("utilization"),
+        station=pl.col("process") + WORKER_SLOTS,
+        servers="workers",
+        utilization=pl.col("workers_busy_s") / (pl.col("workers") * pl.col("_seconds")),
     )
+    # Without the service time: the utilisation was computed from it.
     pools = waited_for(dataset).select(
-        *RUN,
-        (pl.col("process") + CONNECTIONS).alias("station"),
-        pl.lit(True).alias("software"),
-        pl.col("connections").cast(pl.Float64).alias("servers"),
-        "throughput",
-        # Omit the service time: the utilisation was computed from it.
-        "utilization",
+        *RUN, "throughput", "utilization", station=pl.col("process") + CONNECTIONS, servers="connections"
     )
     own = (
         threads(dataset)
         .join(flows, on=_PROCESS, how="left")
         .select(
             *RUN,
-            (pl.col("process") + THREADS).alias("station"),
-            pl.lit(False).alias("software"),
             "servers",
             "throughput",
-            pl.when(pl.col("untold").is_null()).then("utilization"),
             "untold",
+            station=pl.col("process") + THREADS,
+            utilization=pl.when(pl.col("untold").is_null()).then("utilization"),
         )
     )
-    foreign = foreign_stores(dataset).select(
-        *RUN, (pl.col("process") + THREADS).alias("station"), pl.lit(False).alias("software"), "servers", "utilization"
-    )
+    foreign = foreign_stores(dataset).select(*RUN, "servers", "utilization", station=pl.col("process") + THREADS)
     linked = links(dataset).unpivot(index=_PROCESS, variable_name="link", value_name="utilization")
-    wires = linked.select(
-        *RUN,
-        pl.concat_str("process", pl.lit("'s "), "link").alias("station"),
-        pl.lit(False).alias("software"),
-        pl.lit(1.0).alias("servers"),
-        "utilization",
-    )
-    frames = [wires, queues, slots, pools, own, foreign, _host(dataset), _tiers(dataset, windows, flows)]
+    wires = linked.select(*RUN, "utilization", station=pl.concat_str("process", pl.lit("'s "), "link"), servers=1.0)
+    software = (queues, slots, pools, _tiers(dataset, windows, flows))
+    frames = [
+        *(frame.with_columns(software=False) for frame in (wires, own, foreign, _host(dataset))),
+        *(frame.with_columns(software=True) for frame in software),
+    ]
     return (
         pl.concat([STATIONS.to_frame(), *frames], how="diagonal_relaxed")
         .select(list(STATIONS))
@@ -199,7 +187,6 @@ def _host(dataset: Dataset) -> pl.DataFrame:
         .select(
             *RUN,
             pl.col("machine").map_elements(cpu_of, pl.String()).alias("station"),
-            pl.lit(False).alias("software"),
             (pl.col("_capacity_s") / pl.col("seconds")).alias("servers"),
             (pl.col("_cpu_s") / pl.col("_capacity_s")).alias("utilization"),
             "untold",
@@ -255,5 +242,5 @@ def _tiers(dataset: Dataset, windows: pl.DataFrame, flows: pl.DataFrame) -> pl.D
             .then(pl.col("_stores") / pl.col("_requests") / pl.col("_equal"))
             .alias("visits")
         )
-        .select(*RUN, "station", pl.lit(True).alias("software"), "throughput", "visits")
+        .select(*RUN, "station", "throughput", "visits")
     )
