@@ -12,7 +12,7 @@ import numpy as np
 
 from knee.queueing.closed import checked_populations
 from knee.queueing.errors import ArgumentError, ConvergenceError
-from knee.queueing.network import Floats, LoadDependent, Network, Queue, refuse_timeless, refuse_unequal_service
+from knee.queueing.network import Floats, Network, Queue, refuse_load_dependent, refuse_timeless, refuse_unequal_service
 from knee.queueing.solution import ClassSolution, servers
 
 TOLERANCE = 1e-10
@@ -115,9 +115,7 @@ class _Model:
     @classmethod
     def of(cls, network: Network, populations: Sequence[int]) -> _Model:
         customers = np.array(checked_populations(network, populations), dtype=float)
-        dependent = [station.name for station in network.stations if isinstance(station, LoadDependent)]
-        if dependent:
-            raise ArgumentError("network", f"{', '.join(map(repr, dependent))}: take solve_closed or solve_classes")
+        refuse_load_dependent(network, "take solve_closed or solve_classes")
         refuse_unequal_service(network)
         demands = network.demands
         refuse_timeless(network.classes, demands.sum(axis=0) + network.think_times)

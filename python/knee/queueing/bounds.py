@@ -15,7 +15,15 @@ import numpy as np
 
 from knee.queueing.closed import checked_population, checked_populations
 from knee.queueing.errors import ArgumentError
-from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, refuse_timeless, refuse_unequal_service
+from knee.queueing.network import (
+    Delay,
+    Floats,
+    Network,
+    Queue,
+    refuse_load_dependent,
+    refuse_timeless,
+    refuse_unequal_service,
+)
 
 #: A lower and an upper bound.
 Interval = tuple[float, float]
@@ -116,7 +124,7 @@ def closed_bounds(network: Network, population: int) -> ClosedBounds:
     """
     if len(network.classes) != 1:
         raise ArgumentError("network", f"expected one class, not {list(network.classes)}")
-    _refuse_load_dependent(network)
+    refuse_load_dependent(network, "no bounds for load-dependent stations")
     population = checked_population("population", population)
     demands = network.demands[:, 0]
     delays = np.array([isinstance(station, Delay) for station in network.stations])
@@ -171,7 +179,7 @@ def class_bounds(network: Network, populations: Sequence[int]) -> ClassBounds:
     Kerola (1986), Performance Evaluation 6(1); Lazowska, Zahorjan, Graham & Sevcik (1984), ch. 5.
     """
     customers = np.array(checked_populations(network, populations), dtype=float)
-    _refuse_load_dependent(network)
+    refuse_load_dependent(network, "no bounds for load-dependent stations")
     refuse_unequal_service(network)
     demands, think_times = network.demands, network.think_times
     refuse_timeless(network.classes, demands.sum(axis=0) + think_times)
@@ -196,12 +204,6 @@ def class_bounds(network: Network, populations: Sequence[int]) -> ClassBounds:
         upper = np.maximum(np.minimum(customers / alone, saturated), lower)
         response = customers / upper - think_times, customers / lower - think_times
     return ClassBounds(tuple(map(int, customers)), (lower, upper), response)
-
-
-def _refuse_load_dependent(network: Network) -> None:
-    dependent = [station.name for station in network.stations if isinstance(station, LoadDependent)]
-    if dependent:
-        raise ArgumentError("network", f"{', '.join(map(repr, dependent))}: no bounds for load-dependent stations")
 
 
 def _geometric(demands: Floats, think_time: float, population: int) -> Interval:

@@ -20,7 +20,7 @@ import numpy as np
 from knee.queueing.closed import LatticeSolution, checked_population, residence_times, solve_states
 from knee.queueing.errors import ArgumentError
 from knee.queueing.network import Floats, Network, refuse_unequal_service
-from knee.queueing.open import UNBOUNDED, alone, checked_rates, refuse_unstable
+from knee.queueing.open import UNBOUNDED, alone, checked_rates, refuse_ambiguous, refuse_unstable
 from knee.queueing.solution import shares
 
 # With more rates the coefficients would overflow.
@@ -59,11 +59,7 @@ def solve_mixed(
     classes = len(network.classes)
     if len(populations) != classes or len(arrival_rates) != classes:
         raise ArgumentError("populations, arrival_rates", f"expected one for each of {list(network.classes)}")
-    for name, population, rate in zip(network.classes, populations, arrival_rates, strict=True):
-        if (population is None) == (rate is None):
-            raise ArgumentError(
-                "populations, arrival_rates", f"expected a population or a rate for {name!r}, and None for the other"
-            )
+    refuse_ambiguous(network.classes, populations, arrival_rates)
     closed = [index for index, population in enumerate(populations) if population is not None]
     open_ = [index for index, rate in enumerate(arrival_rates) if rate is not None]
     if not closed or not open_:

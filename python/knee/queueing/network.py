@@ -191,6 +191,13 @@ class Network:
         return np.broadcast_to(np.asarray(values, dtype=np.float64), len(self.classes)).copy()
 
 
+def refuse_load_dependent(network: Network, problem: str) -> None:
+    """Raises ArgumentError that names the load-dependent stations and the problem with them."""
+    dependent = [station.name for station in network.stations if isinstance(station, LoadDependent)]
+    if dependent:
+        raise ArgumentError("network", f"{', '.join(map(repr, dependent))}: {problem}")
+
+
 def refuse_unequal_service(network: Network) -> None:
     """Raises ArgumentError for a queue with first come, first served whose mean service time differs between the
     classes that visit it: the network has no product form (Baskett, Chandy, Muntz & Palacios 1975)."""

@@ -132,6 +132,17 @@ def refuse_unstable(station: str, offered: float, speed: float) -> None:
         raise UnstableError(offered / speed, station)
 
 
+def refuse_ambiguous(
+    classes: Sequence[str], populations: Sequence[int | None], arrival_rates: Sequence[float | None]
+) -> None:
+    """Raises ArgumentError for a class with both or neither of a population and a rate."""
+    for name, population, rate in zip(classes, populations, arrival_rates, strict=True):
+        if (population is None) == (rate is None):
+            raise ArgumentError(
+                "populations, arrival_rates", f"expected a population or a rate for {name!r}, and None for the other"
+            )
+
+
 def checked_rates(argument: str, rates: PerClass, classes: Sequence[str]) -> Floats:
     """Arrival rates, (C). Raises ArgumentError."""
     given = np.array(rates, dtype=np.float64)

@@ -17,7 +17,7 @@ from knee.queueing.arguments import checked_whole
 from knee.queueing.closed import checked_population
 from knee.queueing.errors import ArgumentError, QueueingError
 from knee.queueing.network import Delay, Floats, LoadDependent, Network, Queue, Station, refuse_timeless
-from knee.queueing.open import UNBOUNDED, checked_rates, refuse_unstable
+from knee.queueing.open import UNBOUNDED, checked_rates, refuse_ambiguous, refuse_unstable
 from knee.queueing.rounds import Forks, Rounds, per_class, plan_rounds
 from knee.queueing.shapes import Exponential, KernelShape, Shape
 from knee.queueing.simulation import Estimates, Simulation
@@ -289,12 +289,7 @@ def _populations(
 ) -> list[int | None]:
     """N_c; None for open classes."""
     each = _each("populations", populations, network)
-    rates = _each("arrival_rates", arrival_rates, network)
-    for name, population, rate in zip(network.classes, each, rates, strict=True):
-        if (population is None) == (rate is None):
-            raise ArgumentError(
-                "populations, arrival_rates", f"expected a population or a rate for {name!r}, and None for the other"
-            )
+    refuse_ambiguous(network.classes, each, _each("arrival_rates", arrival_rates, network))
     return [None if value is None else checked_population("populations", value) for value in each]
 
 
