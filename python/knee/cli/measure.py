@@ -24,7 +24,7 @@ from knee.data.measurements import CLIENTS
 from knee.data.observations import observations
 from knee.data.outputs import FAILURES, command_name, finished, is_commands, results_of
 from knee.data.reading import EXPERIMENT, REPORT, resuming
-from knee.errors import KneeError, SpecError
+from knee.errors import DatasetError, KneeError, SpecError
 from knee.lab import programs
 from knee.lab.command import Command
 from knee.lab.deploy.deployment import links_of
@@ -216,6 +216,8 @@ def confirm(
     ]
     path = measure(dataset.path / EXPERIMENT, overrides, None, dataset.path.parents[1], no_report=True)
     found = observations(Dataset.open(path))
+    if not found["throughput"].sum():
+        raise DatasetError(f"{path}: the system answered no request; look for its errors in the run folder")
     for name, unit, predicted, column in (
         ("throughput", "requests/s", throughput, found["throughput"]),
         ("response time", "ms", response_ms, found["response_ms"]),
