@@ -274,7 +274,7 @@ struct Lost {
 impl Lost {
     fn lists(&self, key: &[u8]) -> bool {
         self.doubts.iter().any(|doubt| doubt.is_about(key))
-            || self.list.contains(&format!("\"{}\": absent", key.escape_ascii()))
+            || self.list.contains(&format!("\"{}\" is absent", key.escape_ascii()))
     }
 
     /// What the file in the directory lists.
@@ -376,7 +376,8 @@ fn repairing_until_killed() {
 fn killed_repair_is_finished_by_the_next() {
     let kills: u64 =
         std::env::var("KNEE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(3);
-    let (mut seed, mut killed, mut amid) = (0, 0, 0);
+    // The damage of seed 2 hides keys.
+    let (mut seed, mut killed, mut amid, mut hidden) = (1, 0, 0, 0);
     while killed < kills {
         seed += 1;
         let mut random = Random(seed | 1 << 40);
@@ -416,7 +417,10 @@ fn killed_repair_is_finished_by_the_next() {
         case.check(&store, &Lost::read(&case.directory), &mut random);
         drop(store);
         let (store, _) = case.open(false).expect("what was repaired is whole");
-        case.check(&store, &Lost::read(&case.directory), &mut random);
+        let lost = Lost::read(&case.directory);
+        case.check(&store, &lost, &mut random);
+        hidden += (0..KEYS).filter(|key| lost.lists(format!("key{key}").as_bytes())).count();
     }
-    println!("{killed} kills, {amid} amid a repair");
+    println!("{killed} kills, {amid} amid a repair, {hidden} hidden keys");
+    assert!(hidden > 0, "no key was hidden");
 }
