@@ -24,7 +24,8 @@ use super::types::{Consistency, Unwritable};
 type Hidden = Vec<(Vec<u8>, SlotId)>;
 
 /// The last line of a list of doubtful keys.
-pub const UNNAMED: &str = "other keys: absent, if all their records are lost; no record names them";
+pub const UNNAMED: &str =
+    "other keys: a key that lost all its records is absent, and no record names it";
 
 /// Known versions of a key in a report.
 const KNOWN_MAX: usize = 10;
@@ -82,7 +83,7 @@ impl Store {
         self.write_out().and_then(|()| self.0.log.note(self.forgotten())).map_err(refused)
     }
 
-    /// Sorts the lost records. Makes up for the lost clear records, which are known entirely.
+    /// Sorts the lost records. Appends the clear records again, because their commit number is all that they contain.
     fn lost(&self, losses: Losses) -> Result<LostKeys, Unwritable> {
         let mut named = HashMap::<_, Vec<_>>::new();
         for (key, sequence) in losses.named {
@@ -164,8 +165,8 @@ impl Store {
     }
 }
 
-/// The first commit of each gap between a key's records in which a record may be lost. The records of every commit up
-/// to `up_to` may be lost.
+/// The first commit of each gap behind a record of the key, if a record in the gap may be lost. The records of every
+/// commit up to `up_to` may be lost.
 fn perhaps_lost(table: &Table, slot: SlotId, up_to: Sequence) -> Vec<Sequence> {
     let records: Vec<_> = table.records(slot).collect();
     let mut lost = Vec::new();
@@ -214,7 +215,7 @@ impl LostKeys {
             .into_iter()
             .map(move |(key, sequences)| doubt(Ok(key), sequences.into_iter().min().unwrap_or(0)));
         let mut last = None;
-        // The first record of each number is its oldest.
+        // `listed` is sorted, so the first record of a key sum is the oldest.
         let first = move |&(key_sum, _): &(u32, _)| {
             last.replace(key_sum) != Some(key_sum) && !met.contains(&key_sum)
         };

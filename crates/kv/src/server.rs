@@ -21,7 +21,7 @@ use crate::trace::Traced;
 /// costs this memory and one value.
 const OUTPUT_BYTES_MAX: usize = 1024 * 1024;
 
-/// While unread answers fill their memory, only answers up to about this length are given.
+/// Once unread answers take a third of the memory budget, the server gives only answers up to about this length.
 const SHORT_ANSWER_BYTES: usize = 4 * 1024;
 
 /// Timer keys.
@@ -48,19 +48,19 @@ struct Partial {
 /// A thread of the server.
 ///
 /// The thread reads the clock once for each read from a connection. The service time begins when the event loop returns
-/// the events of the requests. The service time ends when the last answer is in the output buffer. If the engine syncs
-/// first, there is one clock reading for the whole batch, after the sync. Times then begin with the batch, up to some
-/// 100 µs before a request arrived.
+/// the events of the requests. The service time ends when the last answer is in the output buffer. With an engine that
+/// syncs, the thread reads the clock once for each batch, after the sync. The service time then begins with the batch,
+/// up to some 100 µs before a request arrives.
 pub(crate) struct Server<E> {
     commands: Commands<E>,
     connections: Vec<Option<Connection>>,
     limits: Limits,
     calendar: Calendar,
     second: (Instant, Second),
-    /// Samples of the requests of the current read.
+    /// Samples of the current read's requests; if the engine syncs, of the current batch's.
     samples: Vec<(Op, Sample<StoreTimes>)>,
     trace: Option<Trace>,
-    /// Traces of the requests of the current read, and the first word of each answer.
+    /// Traces of the same requests, and the first word of each answer.
     traced: Vec<(Traced, String)>,
     /// Connections with a suspended answer, to resume after this batch has been sent.
     suspended: Vec<ConnId>,
@@ -362,7 +362,7 @@ impl<E: Engine> Handler for Server<E> {
         self.commands.engine().is_unsettled()
     }
 
-    /// A sync may wait for company.
+    /// A sync may wait until this time, so that further commits share it.
     fn waits_until(&mut self) -> Option<Instant> {
         self.commands.engine().settles_at()
     }

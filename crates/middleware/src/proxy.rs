@@ -59,11 +59,11 @@ pub(crate) struct Proxy {
     /// Number of flights that belong to other threads.
     pub(crate) guests: usize,
     pub(crate) servers: Vec<Server>,
-    /// One lane for each worker slot of this thread; a single lane in pipelined mode.
+    /// Connections to every server: a lane for each worker slot of this thread, or a single lane in pipelined mode.
     pub(crate) lanes: Vec<Lane>,
     /// Worker slots without a request.
     pub(crate) idle: Vec<u32>,
-    /// The server that had the last turn.
+    /// The server at which this thread's last choice in turn began.
     pub(crate) turn: usize,
     /// Number of jobs of this thread in the queue or with other threads.
     pub(crate) away: usize,
@@ -154,7 +154,7 @@ impl Proxy {
         self.drain != Drain::Serving
     }
 
-    /// Whether a thread has not tried some servers yet: until then, clients' requests wait.
+    /// Whether some thread has yet to try a server. Clients' requests wait until every thread has tried every server.
     pub(crate) fn is_starting(&self) -> bool {
         self.shared.is_starting()
     }
@@ -299,7 +299,8 @@ impl Handler for Proxy {
             recorder.gauges.still_clients += 1;
         }
         let trouble = match why {
-            // The loop has ended, and no server has failed. `hang_up` has already removed the peer of a lost connection.
+            // For a server's connection: the loop has ended, and no server has failed. If the middleware closes a lost
+            // connection, `hang_up` removes the peer before.
             Close::Local => None,
             Close::Refused(error) | Close::Failed(error) => Some(error.to_string()),
             _ => Some("it closed the connection".to_owned()),
@@ -365,7 +366,7 @@ impl Handler for Proxy {
             self.serve_queue(io);
         }
         if self.config.batch_max.is_some() {
-            // What is left leaves with the end of the batch.
+            // The end of the batch sends the remaining requests.
             self.lanes.iter_mut().flat_map(|lane| &mut lane.upstreams).for_each(|it| it.unsent = 0);
         }
     }

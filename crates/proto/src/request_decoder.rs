@@ -471,8 +471,9 @@ fn opaque_too_long(meta: &Meta<'_>) -> bool {
     meta.opaque().is_some_and(|opaque| opaque.len() > OPAQUE_BYTES_MAX)
 }
 
-/// Whether an unknown command is the first line of an HTTP request, or its `Host` header. Otherwise a web page could
-/// make a browser write into a store, by commands in the body of a request.
+/// Whether an unknown command is the first line of an HTTP request, or its `Host` header. The server
+/// closes such a connection: otherwise a web page could make a browser write into a store, by commands in the body of a
+/// request.
 #[cold]
 fn is_http(verb: &[u8], line: &[u8]) -> bool {
     verb.get(..5).is_some_and(|name| name.eq_ignore_ascii_case(b"host:"))

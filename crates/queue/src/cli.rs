@@ -89,8 +89,8 @@ struct Serve {
     /// Address to listen on; with port 0, any free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3265", value_parser = address)]
     listen: SocketAddr,
-    /// Where messages are kept: postgresql://USER@HOST:PORT/NAME, sqlite:FILE, sqlite (in memory), or null (only the
-    /// last message).
+    /// Where messages are kept: postgresql://USER@HOST:PORT/NAME, sqlite:FILE, sqlite (in memory), or null, which
+    /// keeps only the last message.
     #[arg(long, value_name = "DATABASE", default_value = "sqlite", value_parser = target::Parser)]
     database: Target,
     /// File with the password for PostgreSQL. Without it: PGPASSWORD, PGPASSFILE or ~/.pgpass.
@@ -121,7 +121,7 @@ struct Serve {
     /// When SQLite's changes reach the disk: `always` before the answer; with `none`, the operating system decides.
     #[arg(long, value_name = "WHEN", default_value = "always")]
     durability: Durability,
-    /// Largest number of requests in the database at a time.
+    /// Number of worker slots. A request holds a slot while it waits for a connection, and while the database works.
     #[arg(long, value_name = "W", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=65536))]
     workers: u32,
@@ -148,8 +148,8 @@ struct Serve {
     #[arg(long, value_name = "B", default_value_t = MIB,
           value_parser = clap::value_parser!(u64).range(1..=1 << 28))]
     message_bytes_max: u64,
-    /// Memory for the messages of all calls, in MiB. A call is refused if its connection would then hold more memory
-    /// than is left for all other connections. [default: 512, or four of the largest messages]
+    /// Memory for the messages of all calls, in MiB. The server refuses a call if its connection would hold more memory
+    /// than it leaves to all other connections. [default: 512, or four of the largest messages]
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=1 << 24))]
     memory_mb: Option<u64>,
     /// PEM file with the server's certificate. With it, the server accepts only TLS.

@@ -65,7 +65,7 @@ impl Tls {
 /// How to serve.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Largest number of requests in the database at a time, at least 1.
+    /// Number of worker slots, at least 1.
     pub workers: usize,
     /// Largest number of requests that may wait for a worker; further ones are refused.
     pub waiting_max: usize,
