@@ -403,7 +403,7 @@ def test_without_a_middleware_only_the_clients_view_is_checked(table: pl.DataFra
     assert {check.view for check in report.interactive} == {"client"}
     assert not report.stations and not report.conservation and not report.demands
     said = sentences(report)[0]
-    assert "for the throughputs and response times of the clients. The largest deviation is" in said
+    assert "used the throughputs and response times of the clients. The largest deviation is" in said
     assert "in the clients' values" in said
     (sentence,) = sentences(check_laws(bare.with_columns(think_ms=pl.lit(None, dtype=pl.Float64))))
     assert "open loop" in sentence and "Little" not in sentence

@@ -142,7 +142,7 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
     points = len({check.point for check in checks})
     opened = [check for check in report.interactive if check.verdict == "does not apply"]
     # The middlewares' response times cancel in their view.
-    holds_for = (
+    used = (
         "the throughputs of clients and middlewares, and the clients' response times"
         if len({check.view for check in checks}) > 1
         else "the throughputs and response times of the clients"
@@ -154,7 +154,7 @@ def _interactive(report: LawReport, checks: Sequence[InteractiveCheck]) -> list[
         lambda some: f"at {_places(report, some)}",
         _deviates(worst, f"at {_places(report, [worst])}, in the {worst.view}s' values"),
         f"at {'the one point' if points == 1 else counted(points, 'point') if opened else f'all {points} points'}. "
-        f"It holds for {holds_for}",
+        f"The check used {used}",
     )
     apart = f" The law does not apply to the open loop at {_places(report, opened)}." if opened else ""
     return [finding + apart, *_causes(report, broken)]
