@@ -273,7 +273,7 @@ def _with_levels(experiment: spec.Spec, folder: RunFolder, manifest: dict[str, A
     )
     with _resumable(folder, manifest):
         levels = scouts.levels()
-    reason = f"scouts saw {', '.join(scouts.reasons)}"
+    reason = f"scouts saw {'; '.join(scouts.reasons)}"
     print(f"{CLIENTS} = {levels}: {reason}", flush=True)
     overrides = {name: value for name, value in experiment.overrides.items() if not name.endswith(CLIENTS)}
     manifest["overrides"] = {**overrides, CLIENTS: levels}

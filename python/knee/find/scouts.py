@@ -49,7 +49,8 @@ _GAP = 2.5
 
 
 class ScoutTarget(KneeTarget):
-    """A knee that two scouts in a row enclose: no later run adds a level, and a scout may be slow by chance."""
+    """A knee that the scouts enclose with and without the largest load: a scout may be slow by chance, and no later run
+    adds a level."""
 
     def is_enclosed(self, scouts: Runs) -> bool:
         before = {load: results for load, results in scouts.items() if load < max(scouts)}
@@ -78,7 +79,7 @@ class Scouts:
 
     def levels(self) -> list[int]:
         """The levels that enclose the knees of all combinations. Raises ProcessError if the fewest clients fail, and
-        like :func:`joint_levels`."""
+        SpecError from :func:`joint_levels`."""
         with writing(self._folder.path):
             if self._folder.path.exists():
                 shutil.rmtree(self._folder.path)
@@ -102,7 +103,7 @@ class Scouts:
             most = counted(min(search.most for search in searches), "client")
             self.reasons.append(f"failures with more than {most}")
         if unscouted:
-            self.reasons.append(f"nothing of {counted(unscouted, 'other combination')}")
+            self.reasons.append(f"{counted(unscouted, 'other combination')} had no scouts")
         return joint_levels(found, searches)
 
     def _measure(self, others: Mapping[str, Level], clients: int, _: bool) -> Result:
@@ -142,12 +143,12 @@ class Scouts:
         except (ProcessError, ProgramError, SpecError, StorageError):
             raise
         except KneeError as error:
-            # Each scout starts its system anew: more clients than these may fail alike, but fewer need not.
+            # Each scout starts its system anew: more clients may fail for the same reason, but fewer may work.
             ran = self._clients_of(run)
             raise ProcessError(str(error)) if ran is None else SharesError(str(error), ran) from None
 
     def _clients_of(self, run: Run) -> int | None:
-        """The clients of a scout that failed because other clients than the command's ran; None for another reason."""
+        """The number of clients that ran, if it differs from the command's; None for another failure."""
         output, *_ = Outputs(self._folder.path).unfinished_paths(output_name(run))
         with suppress(MeasurementsError):
             results, _ = read([output])
@@ -164,8 +165,8 @@ def _shortened(spec: Spec) -> Measure:
 
 
 def combinations(spec: Spec) -> tuple[list[dict[str, Level]], int]:
-    """The combinations of the other factors that get scouts, and how many get none. Texts have no order, so that each
-    is in a combination; of numbers, the first and the last are."""
+    """The combinations of the other factors that get scouts, and how many get none. Texts have no order, so each is
+    in a combination. Of a factor's numbers, only the first and the last are."""
     factors = {name: levels for name, levels in spec.factors.items() if name != CLIENTS}
     every = [dict(zip(factors, levels, strict=True)) for levels in product(*factors.values())]
     if len(every) <= _COMBINATIONS_MAX:
@@ -183,7 +184,7 @@ def combinations(spec: Spec) -> tuple[list[dict[str, Level]], int]:
 
 
 def levels_of(search: Search) -> list[int]:
-    """The loads around the knee of a search's scouts, without the lightest, and with further ones in wide gaps."""
+    """The loads around the knee of a search's scouts, none below _LIGHT of it, with further ones in wide gaps."""
     lightest = _LIGHT * (load_at_knee(search.scouts) or 0.0)
     loads = sorted(max(load, lightest) for load in search.target.loads(search.scouts))
     for low, high in pairwise(tuple(loads)):
@@ -193,8 +194,8 @@ def levels_of(search: Search) -> list[int]:
 
 
 def joint_levels(found: Iterable[int], searches: Sequence[Search]) -> list[int]:
-    """The levels that the searches found, as multiples of the fewest clients of each, within the limits of each. Raises
-    SpecError if there are none."""
+    """The levels that the searches found, rounded to multiples of every search's fewest clients, and within every
+    search's limit. Raises SpecError if there are none."""
     least, most = math.lcm(*(search.least for search in searches)), min(search.most for search in searches)
     if least > most:
         cause = f"the combinations need multiples of {least}, and fail with more than {counted(most, 'client')}"
