@@ -109,7 +109,7 @@ def test_a_plan_is_predicted_and_simulated() -> None:
     assert done.returncode == 0, done.stderr
     forecast, *_ = done.stdout.splitlines()
     assert forecast.startswith("At 300 clients, 64 worker slots:")
-    assert "Simulated: the load-dependent network with slots of" in done.stdout
+    assert "Simulated: the load-dependent network with a service time of" in done.stdout
     assert "With lognormal (c² = 2) service times, 50 places to wait" in done.stdout
     assert "rounds refused" in done.stdout and "seed 3" in done.stdout
 

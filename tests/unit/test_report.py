@@ -751,7 +751,10 @@ def test_model_is_drawn_within_and_beyond_measured_clients() -> None:
     page = page_of("seed000_table16.csv")
     words, charts = in_words(page), specifications(page)
     assert "What if there were more clients?" in headings(page)
-    assert "Best model: load-dependent network. Knee predicted each client count from the others." in words
+    assert (
+        "Best model: load-dependent network. Knee predicted each client count but the smallest from the others."
+        in words
+    )
     for name in ("model-throughput", "model-response_ms"):
         bands = [layer for layer in charts[name]["layer"] if layer["mark"]["type"] == "area"]
         inside, beyond = (sorted({row["clients"] for row in band["data"]["values"]}) for band in bands)

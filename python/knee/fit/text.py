@@ -29,16 +29,16 @@ UNDETERMINED = 1e4
 """A parameter is undetermined if the upper end of its interval exceeds the lower end by this factor."""
 
 _LEAST_MS = 1e-6
-"""A nanosecond. The search keeps parameters above zero; it ends at shorter times only for want of a zero."""
+"""The search keeps parameters above zero: a fitted time below a nanosecond stands for zero."""
 
 _BEYOND = 1.05
-"""Ratio of a predicted throughput to the largest measured one above which the prediction extrapolates."""
+"""A prediction extrapolates if its throughput exceeds this multiple of the largest measured one."""
 
 _APART = 0.1
 """Larger differences between the mean response times of model and simulation are printed."""
 
 _TIMES_MAX = 1000.0
-"""The largest ratio between an end of an interval and the estimate that is printed in digits."""
+"""An interval's end is printed in digits if it and the estimate differ at most by this factor."""
 
 
 def render_text(system: FittedSystem, forecast: Forecast | None) -> str:
@@ -150,7 +150,7 @@ def render_sought(label: str, system: LayeredSystem, sought: Sought, simulator: 
     more = " or more" if sought.largest and sought.likely[0] == sought_max(sought.name) else ""
     lines.append(f"{sought.goal}: the {most} value of {sought.name} is {sought.likely[0]:,}{more}, by the estimate.")
     if sought.sure is None:
-        lines.append(f"With no value up to {sought_max(sought.name):,} does the whole {share} interval meet the goal.")
+        lines.append(f"The whole {share} interval meets the goal at no value up to {sought_max(sought.name):,}.")
     else:
         lines.append(f"With {sought.sure[0]:,}, the whole {share} interval meets the goal.")
     return "\n".join([*lines, render_layered("", system, [sought.likely[1]], None, simulator)])
@@ -274,7 +274,9 @@ def _too(error: float) -> str:
 def _slots_words(plan: Plan) -> str:
     if plan.slot_ms is None:
         return ""
-    return f" with slots of {number(plan.slot_ms, _DIGITS)} ms each, chosen to match its throughput at this load"
+    return (
+        f" with a service time of {number(plan.slot_ms, _DIGITS)} ms in each slot (for equal throughput at this load)"
+    )
 
 
 def _shape_words(shape: Shape) -> str:
@@ -326,9 +328,9 @@ def selection_sentence(selection: Selection) -> str:
             "predicts a fall of throughput, and the measurements prove none."
         )
     return (
-        f"{head} Knee predicted each client count from the others. The median error was {x:.1%} of throughput and "
-        f"{r:.1%} of response time. For the largest count, it predicted a throughput {_too(x_edge)}, and a response "
-        f"time {_too(r_edge)}."
+        f"{head} Knee predicted each client count but the smallest from the others. Between the ends, the median error "
+        f"was {x:.1%} of throughput and {r:.1%} of response time. For the largest count, it predicted a throughput "
+        f"{_too(x_edge)}, and a response time {_too(r_edge)}."
     )
 
 

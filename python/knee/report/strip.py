@@ -1,4 +1,4 @@
-"""The stations of a configuration side by side: how busy each is, and what more of it gains."""
+"""The stations of a configuration side by side: how busy each is, and how much throughput 10% more of it adds."""
 
 from __future__ import annotations
 
