@@ -38,7 +38,8 @@ _Threads = Annotated[int, Field(ge=1, le=1024)]
 _Link = Annotated[float, Field(ge=0.1, le=1_000_000)]
 _Delay = Annotated[float, Field(ge=0, le=10_000)]
 ESCAPED = r"%(2[0147-9ABD-Fabd-f]|3[0-9]|4[1-9A-Fa-f]|[5-9A-Fa-f][0-9A-Fa-f])"
-"""An escaped character of a folder's name, except "#%&,:;<=>?@, which could begin another part of a URL."""
+"""An escaped character of a folder's name: no control character, and none of "#%&,:;<=>?@, which could begin another
+part of a URL."""
 _Address = Annotated[str, Field(pattern=rf"^(\[[0-9A-Fa-f:.]+\]|([\w.-]|{ESCAPED})+):[0-9]{{1,5}}$")]
 """The name of a host, or the directory of a Unix socket as a URL has it: no user, and no other part of a URL."""
 _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,62}$")]
@@ -66,14 +67,14 @@ class Load(Table):
     """The load hosts: one client process each.
 
     hosts     number of load hosts
-    kind      the load generator. knee-load; or Debian's pgbench, which calls a PostgreSQL without a middleware, wrk,
-              which calls an nginx, or redis-benchmark, which calls a Redis
+    kind      the load generator: knee-load, or one of Debian's. pgbench calls a PostgreSQL without a middleware, wrk
+              calls an nginx, and redis-benchmark calls a Redis
     clients   virtual clients over all load hosts, dealt evenly; required, here or as a factor. "auto" in place of a
               number or of levels: short runs choose levels that enclose the knee
     threads   OS threads of each client process
     script    SQL file that pgbench repeats in place of the requests of `workload.level`
     command   any load generator in place of `kind`: its command, with {clients}, {seconds} and {output} as in
-              `knee find`. {requests} is the number of requests that takes about {seconds}, by a short run before.
+              `knee find`. A short run shows how many {requests} take about {seconds}.
               {url}, {host} and {port} are those of a `store` that Knee starts: an nginx, a Redis or a PostgreSQL
     """
 
@@ -89,7 +90,7 @@ class Load(Table):
 
     @property
     def is_foreign(self) -> bool:
-        """Whether another load generator measures, which prints its own results."""
+        """Whether Knee reads what a command, wrk, redis-benchmark, or pgbench with a script prints."""
         return not (self.command is None and self.script is None and self.kind in ("knee-load", "pgbench"))
 
 
@@ -103,7 +104,7 @@ class Middleware(Table):
 
     Of the memcached protocol:
 
-    pipelined every thread shares one pipelined connection per store, instead of worker slots
+    pipelined each thread has one pipelined connection to each store, instead of worker slots
     multiget  whether a multi-get goes whole to one store, or is sharded over all stores
     batch_max largest number of requests in one write to a store, if `pipelined`; by default all that arrive together
     cache_mb  memory of a near cache, from which a middleware answers gets; 0 is none
@@ -111,7 +112,7 @@ class Middleware(Table):
 
     Of protocol "queue":
 
-    connections of all middlewares to their database, dealt evenly; by default one for each worker
+    connections number of database connections of all middlewares, dealt evenly; by default one for each worker slot
     combine     largest number of waiting requests that go to the database as one call
 
     Of protocol "nbd", whose middlewares are knee-space's managers, without worker slots:
@@ -146,12 +147,12 @@ class Store(Table):
                 generator nginx (whose worker processes are its threads), Redis or PostgreSQL
     memory_mb   the limit of a cache, PostgreSQL's shared buffers, or a part of an address space
     address     stores that already run elsewhere; the lab starts none
-    user        of a PostgreSQL at `address`; libpq's files and variables have the password, an experiment never
+    user        of a PostgreSQL at `address`; its password comes from libpq's files and variables, never from this file
     database    of a PostgreSQL at `address`; the lab makes the schema knee_queue in it for each run, and removes it
     reset       drop a schema knee_queue that is already in `database`; otherwise Knee refuses the run
     durability  when a write is on disk; "memory": never, the data end with the process
     dally_us    before a sync, a commit waits up to this time for other commits
-    batch_max   largest number of commits in one sync; "all" that wait
+    batch_max   largest number of commits in one sync; with "all", a sync takes every waiting commit
     cpus        whole processors that a PostgreSQL is pinned to
     indexes     of a PostgreSQL's messages: the needed ones, none, or the needed ones and one on the time of arrival
     consistency whether versions order all writes, or only the writes of each key
@@ -193,7 +194,7 @@ class System(Table):
     """The tiers, from the client inwards. Each tier has, for the links of its emulated hosts:
 
     link_mbit     rate each way, in Mbit/s of Ethernet frames; by default unlimited
-    receive_mbit  rate towards the host, if it is another one: machines in clouds often have a limit for sending only
+    receive_mbit  rate towards the host, if it differs from `link_mbit`: clouds often limit only the sending
     delay_ms      delay one way
 
     With `load.command`, the system may be a command, too:
@@ -218,7 +219,7 @@ class Graph(Table):
     users     all users; a user without followers has no key
     largest   followers of the most followed user
     exponent  a user has k followers with a probability proportional to k to the power of minus this; by default
-              Twitter's. Smaller values make fewer edges, apart from the largest list
+              Twitter's. `largest` fixes the longest list, so smaller exponents shorten the others
     """
 
     users: Annotated[int, Field(ge=2, le=1_000_000_000)]
@@ -265,8 +266,9 @@ class Workload(Table):
     receivers   a client sends to itself, or to any client
     backlog     messages in the queues before each point; `receivers` determines their receivers. Middlewares that run
                 elsewhere also keep the messages of earlier points
-    level       pgbench's requests: 0 sends; 1 also lists queues; 2 also reads and removes, so no queue grows; 3 sends
-                ten messages to one queue or, at random, removes its first, counted separately; 4 sends and removes
+    level       pgbench's requests: 0 sends; 1 also lists queues; 2 also reads and removes, so no queue grows; 3 draws
+                one of two, counted separately: sending ten messages to one queue, or removing its first message; 4
+                sends and removes
 
     Of protocol "nbd", whose clients read and write whole blocks of an address space, drawn uniformly:
 
