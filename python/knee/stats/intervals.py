@@ -107,7 +107,7 @@ def mean_intervals(values: Floats, starts: npt.NDArray[np.intp], level: float = 
 def median_interval(values: Sequence[float] | Floats) -> Interval:
     """Median with the smallest and the largest value as its interval.
 
-    Of n values of any distribution, they lie on both sides of its median with the probability 1 − 2^(1 − n), the level
+    The level of n values is 1 − 2^(1 − n): with this probability, the ends enclose the median of any distribution
     (Conover 1999, §3.2). One value has no interval.
     """
     count = len(values)
@@ -273,7 +273,7 @@ def pooled_bootstrap(
     if estimates.size < resamples / 2:
         return Interval(estimate, None, None, level, repetitions)
     freedom = sum(residual.shape[0] - 1 for residual in residuals)
-    # Φ, as the complementary error function has it.
+    # erfc(x / √2) / 2 is Φ(−x).
     tail = math.erfc(_student(level, freedom) / math.sqrt(2)) / 2
     low, high = (float(end) for end in np.quantile(estimates, [tail, 1 - tail]))
     if positive:
@@ -303,12 +303,13 @@ def number(value: float, digits: int = 3) -> str:
         return "0"
     exponent = _exponent(value, digits)
     decimals = max(0, digits - 1 - exponent)
-    # Decimal, because a float of 24 digits would print other digits after the rounded ones.
+    # A large float would print further digits after the rounded ones; Decimal prints zeros.
     return f"{Decimal(f'{value:.{digits - 1}e}'):,.{decimals}f}"
 
 
 def quantity(interval: Interval, unit: str = "") -> str:
-    """An estimate ± its half width with two digits (at most four digits of the estimate), and the unit."""
+    """An estimate ± its half width, and the unit. Decimals end at the half width's second digit, or before, at the
+    larger number's fourth digit."""
     suffix = f" {unit}" if unit else ""
     half_width = interval.half_width
     if half_width is None:
@@ -322,7 +323,7 @@ def quantity(interval: Interval, unit: str = "") -> str:
 
 
 def percent(share: float) -> str:
-    """A share in per cent; 0 % and 100 % are exact."""
+    """A share in per cent: "0%" only for 0, and "100%" only for 1."""
     text = f"{number(100 * share)}%"
     return "more than 99.9%" if share < 1 and text.startswith("100") else text
 
