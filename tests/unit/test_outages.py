@@ -67,7 +67,7 @@ def test_connections_missing_while_measured_give_a_warning() -> None:
     (warning,) = lost_connections(dataset)
     assert (warning.affected, warning.runs, warning.missing, warning.clients, warning.outage_s) == (1, 3, 8, 8, 5.0)
     said = words.warning(warning)
-    assert said.startswith("Clients were without 8 of 8 connections for 5 s in 1 of 3 runs.")
+    assert said.startswith("In 1 of 3 runs, clients were without 8 of 8 connections for 5 s.")
     assert "points/000-r2/load-0.log may name the server" in said
 
 
@@ -99,7 +99,9 @@ def test_cut_connections_that_stand_again_are_counted() -> None:
     dataset = cutting(at(12, 3) + at(14, 2) + at(20, 1, repetition=3))
     (warning,) = lost_connections(dataset)
     assert (warning.affected, warning.missing, warning.lost, warning.clients) == (2, 0, 5, 8)
-    assert words.warning(warning).startswith("8 clients lost 5 connections in the worst of 2 such runs.")
+    assert words.warning(warning).startswith(
+        "In 2 of 3 runs, clients lost connections. In the worst run, 8 clients lost 5 connections."
+    )
     assert (warning.run, warning.process) == ("points/000-r2", "load-0")
     assert observations(dataset)["connections_missing"].to_list() == [0] * 3
 
@@ -114,7 +116,7 @@ def test_an_outage_within_warm_up_is_not_called_short() -> None:
     dataset = standing(gone(1, 4))
     dataset.stations = dataset.stations.with_columns(pl.when(ON_LOAD).then(at(1, 8)).cast(pl.Int64).alias("cut"))
     (warning,) = lost_connections(dataset)
-    assert words.warning(warning).startswith("8 clients lost 8 connections in 1 of 3 runs. A server stopped")
+    assert words.warning(warning).startswith("In 1 of 3 runs, 8 clients lost 8 connections. A server stopped")
 
 
 def unsent_of(dataset: Dataset) -> list[Unsent]:

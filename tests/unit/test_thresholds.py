@@ -73,7 +73,7 @@ def test_point_without_an_answer_misses_limits_of_times() -> None:
     dataset.windows = dataset.windows.filter((pl.col("point") == 0) | (pl.col("repetition") > 1))
     assert states(dataset) == {"p99_ms": ["keeps", "misses"], "throughput": ["keeps", "cannot tell"]}
     found = sentences(thresholds(dataset, observations(dataset)), {})
-    assert found[0] == "1 of 2 points misses p99_ms ≤ 1,000: point 1 (a repetition answered nothing)."
+    assert found[0] == "1 of 2 points misses p99_ms ≤ 1,000: point 1 (a repetition got no answer)."
 
 
 @pytest.mark.usefixtures("modelless")

@@ -14,8 +14,8 @@ from knee.verdict.views import View
 _VIEWS = (
     (
         "each",
-        "One client (answers/s of waiting)",
-        "The clients' view: answers per second of waiting (1/R), on average over the clients. It stays the same "
+        "One client (answers/s while it waits)",
+        "The clients' view: answers per second while it waits, on average over the clients. It stays the same "
         "while the server has capacity to spare, and then falls with every further client.",
     ),
     (
@@ -65,7 +65,7 @@ def _table(sheet: Sheet, found: Mapping[str, tuple[View, ...]]) -> str:
                 {
                     "configuration": label,
                     "clients": view.clients,
-                    "one client (1/s of waiting)": view.each,
+                    "one client (1/s while it waits)": view.each,
                     "all clients (requests/s)": view.together,
                     "the server (requests/s)": view.server,
                 }

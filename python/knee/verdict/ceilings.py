@@ -20,7 +20,7 @@ class SyncBound:
 
     syncs_per_s    writes of 4 KiB, each synced, before the runs: the median, the smallest and the largest value
     commits_per_s  the most commits of a store
-    throughput     by point, at the most syncs, as a mean over repetitions, if a commit holds as many writes as it did
+    throughput     by point, at the most syncs, with the mean requests per commit of the point's repetitions
     """
 
     syncs_per_s: tuple[float, float, float]

@@ -29,7 +29,8 @@ NOISE_MAX = 0.10
 """If noise can separate equal levels by more than this share, growth may be noise."""
 
 MARGIN = 0.10
-"""The knee is found if the upper confidence limit of X_max is within this share of the last level's throughput."""
+"""Throughput has stopped growing if X_max's upper confidence limit is within this share of the last level's throughput.
+"""
 
 STEP_MIN = 1.25
 """The last level is compared with those that have at least this factor fewer clients: closer ones show only noise."""
@@ -70,7 +71,7 @@ class Doubt:
 class Obstacle:
     """Why the knee is unknown.
 
-    missing  columns of a table without a value
+    missing  the columns that a table lacks, or that have no value
     growth   relative growth of throughput. For "noise": from the lightest load to the largest throughput. For "unclear
              growth": an upper limit of the growth from the last level to X_max
     noise    relative difference that two equal levels may show by chance
@@ -160,8 +161,8 @@ class Knee:
 class _Curve:
     """Measurements in order of clients: per level an array (repetitions, 2) of X (1/s) and R + Z (ms).
 
-    Like X, the cycle R + Z has about the same relative scatter at all levels. R alone does not if Z is long. `think_ms`
-    is the think time at the smallest client count.
+    The relative scatter of X, and that of R + Z, hardly depend on the level. With a long Z, that of R alone does.
+    `think_ms` is the think time at the smallest client count.
     """
 
     clients: tuple[int, ...]
@@ -183,7 +184,7 @@ class _Curve:
         """A lower bound of the share of R + Z, at the lightest load, that is not waiting.
 
         The cycle time is convex in N. So N − 1 times the slope between the first two levels bounds the time that the
-        other N − 1 customers add. A time of at least 1 / X_max in the cycle is service.
+        other N − 1 customers add. The cycle contains at least 1 / X_max of service.
         """
         cycle_ms, next_ms = (float(sample[:, 1].mean()) for sample in self.samples[:2])
         customers, further = (clients * self.pipeline for clients in self.clients[:2])
@@ -220,7 +221,7 @@ class _Curve:
         variance, freedom = _scatter(self.samples)
         quantile = float(special.stdtrit(freedom, 1 - (1 - level) / len(usable))) if freedom else 0.0
         errors = np.sqrt(variance * (1 / counts[usable] + 1 / counts[-1])) * cycles[usable] / rest
-        # In logarithms: a chord is positive.
+        # A chord is positive, so its error is relative.
         upper = chords * np.exp(np.minimum(quantile * errors, 50.0))
         return float(chords.min()) - 1, float(upper.min()) - 1
 

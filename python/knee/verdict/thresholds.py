@@ -31,7 +31,7 @@ class Judged:
 
     state   "misses" if the whole interval of the mean lies beyond the limit, "keeps" if none of it does
     value   the mean over the repetitions, with its interval; NaN if the quantity was not measured
-    silent  whether a repetition answered nothing: it misses every limit of a time
+    silent  whether a repetition got no answer: it misses every limit of a time
     """
 
     point: int

@@ -1,9 +1,10 @@
 """Throughput as the clients see it and as the server sees it, and why they differ. Pure.
 
-A client's own throughput is its number of answers per second of waiting, 1 / R. It falls as more clients lengthen the
-wait. The server's throughput is its number of requests per second, between the first and the last request. It grows
-with the clients until the server saturates. It falls if requests cost more with more clients, or if other programs take
-the processors. The interactive law, X = N / (R + Z), links the two (Denning & Buzen 1978).
+A client's own throughput is its number of answers per second while it waits: its requests in flight, over R. It falls
+as more clients lengthen the wait. The server's throughput is its number of requests per second, between the first and
+the last request. It grows with the clients until the server saturates. It falls if requests cost more with more
+clients, or if other programs take the processors. The interactive law, X = N / (R + Z), links the two (Denning &
+Buzen 1978).
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ than this."""
 
 @dataclass(frozen=True)
 class View:
-    """Throughput at one client count, requests/s: of each client while it waits (1 / R), of all clients, and at the
-    server."""
+    """Throughput at one client count, requests/s: of each client while it waits (`pipeline` / R), of all clients,
+    and at the server."""
 
     clients: int
     each: Interval
@@ -46,8 +47,7 @@ def throughput_views(dataset: Dataset, observations: pl.DataFrame) -> pl.DataFra
     Returns
     -------
     `point, repetition, clients, each, together, server`: requests per second as in :class:`View`. `server` sums over
-    all stores: (requests − 1) / (time from the first to the last request in the trimmed windows). With several requests
-    in flight, a client gets as many answers per R.
+    all stores: (requests − 1) / (time from the first to the last request in the trimmed windows).
     """
     stations, windows = trimmed(dataset, "stations"), trimmed(dataset, "windows")
     keys = [*RUN, "process"]

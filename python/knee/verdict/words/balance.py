@@ -34,7 +34,7 @@ def balance(found: Mapping[int, Balance], names: Mapping[int, str]) -> str:
 
 
 def uncounted(runs: int, among: int) -> str:
-    """The cause and the remedy if so many runs have no requests of each store; empty if none lacks them."""
+    """The cause and the remedy if `runs` runs lack a count of requests for each store; empty if `runs` is 0."""
     if not runs:
         return ""
     return (

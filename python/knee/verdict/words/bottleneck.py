@@ -58,7 +58,7 @@ def bottleneck(found: Bottleneck) -> str:
 
 
 def _more_of(found: Bottleneck) -> str | None:
-    """More of the load generator's resource that limits; None if it is a thread, or unknown."""
+    """The remedy, as a noun, for the load generator's limiting resource; None for a thread or an unknown resource."""
     more = {"sending link": "faster links", "receiving link": "faster links", "host CPU": "processors"}
     return more.get(found.chosen[0].resource) if found.chosen else None
 
@@ -84,9 +84,9 @@ def bottleneck_lines(found: Bottleneck, limits: Limits | None = None) -> list[st
 
 
 def limits_sentence(found: Limits, others: float) -> str:
-    """How much more of the first resource raises throughput, and which resource limits throughput after that.
+    """The gain of throughput from 10% more of each limiting resource, and the limit after a doubling of the first.
 
-    The model ignores other programs, so a large share `others` of the CPU leaves the doubled resource out.
+    The model ignores other programs: if their share `others` exceeds OUTSIDERS_MAX, the text omits the doubling.
     """
     first, twice = found.limits[0], found.twice
     gain, more = first.elasticity, twice.throughput
@@ -112,7 +112,7 @@ def limits_sentence(found: Limits, others: float) -> str:
 
 
 def gain(limit: Limit) -> str:
-    """What more of a resource gains, in the numbers of :func:`limits_sentence`."""
+    """The gain of throughput from 10% more of a resource, as in :func:`limits_sentence`."""
     if limit.elasticity.estimate < LIMITS:
         return "10% more gains nothing"
     return f"10% more raises throughput by {10 * limit.elasticity.estimate:.1f}%"

@@ -15,4 +15,4 @@ def note_on_syncs(bound: SyncBound) -> str:
             f" {synced}. A store made {number(bound.commits_per_s)} commits a second: the disk was busier before the "
             "runs, so its bound is not drawn."
         )
-    return f" Dashed: the bound by the disk's fastest syncs, if a commit takes as many writes as it did. {synced}."
+    return f" Dashed: the throughput at the disk's fastest syncs, with the runs' requests per commit. {synced}."

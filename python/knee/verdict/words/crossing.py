@@ -7,7 +7,7 @@ from knee.verdict.crossing import Crossing
 
 
 def crossing(found: Crossing | None) -> str:
-    """Where the lines cross, and which is shorter on either side; empty unless they cross exactly once."""
+    """Where two response times cross, and which is shorter on either side; empty unless their means cross once."""
     if found is None:
         return ""
     at, low, high = found.at, found.at.low, found.at.high

@@ -39,7 +39,7 @@ def drift(drifts: Mapping[int, Drift], names: Mapping[int, str]) -> str:
         )
         sentences.append("Measure longer, with more repetitions.")
     elif equal:
-        # No point scatters: otherwise these points would have the noise of the others.
+        # No point scatters: if one did, these points would have its variance (`change_intervals`).
         sentences.append(f"Cannot tell whether throughput changes {_HALVES} at {listed(equal, '; ')}: {EQUAL}.")
     if few and (known or vague or equal):
         sentences.append(f"There are too few repetitions to tell at {listed(few, '; ')}.")

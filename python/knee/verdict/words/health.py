@@ -156,14 +156,15 @@ def _failures(found: Failures) -> str:
 
 def _lost_connections(found: LostConnections) -> str:
     if found.missing:
-        fact = f"Clients were without {found.missing} of {found.clients} connections for {found.outage_s:.3g} s"
+        fact = f"clients were without {found.missing} of {found.clients} connections for {found.outage_s:.3g} s"
     else:
         fact = f"{found.clients} clients lost {counted(found.lost, 'connection')}"
-    worst = f" in the worst of {found.affected} such runs" if found.affected > 1 else f" in 1 of {found.runs} runs"
+    if found.affected > 1:
+        fact = f"clients lost connections. In the worst run, {fact}"
     return (
-        f"{fact}{worst}. A server stopped or closed the connections; {found.run}/{found.process}.log may name the "
-        "server. Numbers from that time do not describe the system under this load. If the server lost its data, "
-        "neither do later numbers."
+        f"In {found.affected} of {found.runs} runs, {fact}. A server stopped or closed the connections; "
+        f"{found.run}/{found.process}.log may name the server. Numbers from that time do not describe the system under "
+        "this load. If the server lost its data, neither do later numbers."
     )
 
 

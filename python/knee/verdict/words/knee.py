@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from knee.stats.intervals import client_count, clients_between, counted, quantity
 from knee.verdict.configuration import Verdict
-from knee.verdict.knee import LEVELS_MIN, Doubt, Knee, Obstacle
+from knee.verdict.knee import LEVELS_MIN, STEP_MIN, Doubt, Knee, Obstacle
 
 _COLUMNS = {
     "clients": "the number of clients (column clients)",
@@ -20,10 +20,12 @@ def knee(found: Knee) -> str:
     assert found.clients is not None
     estimate = client_count(found.clients.estimate)
     if found.status == "not reached":
+        largest = found.levels[-1].clients
+        before = max(found.levels[0].clients, int(largest / STEP_MIN))
         return (
-            f"The knee was not reached: throughput still rises at {found.levels[-1].clients} clients, the largest "
-            f"number measured. It is {found.rise:.0%} higher there than the best at fewer clients. The knee lies above "
-            f"{estimate} clients. Measure more clients."
+            f"The knee was not reached: throughput still rises at {largest} clients, the largest number measured. It "
+            f"is {found.rise:.0%} higher there than the best at {counted(before, 'client')} or fewer. The knee lies "
+            f"above {estimate} clients. Measure more clients."
         )
     if found.status == "saturated from the start":
         smallest = found.levels[0].clients
@@ -82,7 +84,7 @@ def doubt(found: Doubt) -> str:
             return f"only {counted(int(found.figure), 'repetition')}"
         case "noisy repetitions":
             return (
-                "the repetitions scatter: by chance alone, two measurements of the same throughput can differ by "
+                "the repetitions scatter: by chance alone, the means of two equal throughputs can differ by "
                 f"{found.figure:.0%}"
             )
         case "wide interval":
@@ -144,7 +146,7 @@ def _obstacle(found: Knee, why: Obstacle) -> str:
         case "noise":
             return (
                 f"The noise hides the knee. Throughput grows by {why.growth:.0%} from the lightest load. "
-                f"By chance alone, two measurements of the same throughput can differ by {why.noise:.0%}. "
+                f"By chance alone, the means of two equal throughputs can differ by {why.noise:.0%}. "
                 "Measure longer, with more repetitions, on a quieter machine."
             )
         case "unclear growth":

@@ -29,7 +29,7 @@ def _best(found: Levels) -> str:
     extreme = "largest" if found.of_throughput else "shortest"
     most = f"{what} {'is' if is_known else 'was'} {extreme} {here}: {value}."
     if found.of_throughput and (found.overloaded or found.unsure):
-        # A level at which throughput follows the rate is compared by throughput only if requests failed there.
+        # With a level that follows the rate without failures, Knee would compare response times.
         failing = len(found.overloaded) + len(found.unsure) < len(found.measured)
         falls = ("may fall" if found.unsure else "falls") + " behind the arrival rate" + ", or requests fail" * failing
         return f"At every value of {found.factor}, throughput {falls}. {capital(most)}"

@@ -68,8 +68,8 @@ def together_or_alone(configurations: Sequence[tuple[str, object, Mapping[str, O
 
     A bulk_put is compared with the puts (of one key) of its configuration. If the configuration has no put, the
     bulk_put is compared with the puts of every configuration that differs only in the mix of operations.
-    `configurations` has a triple for each configuration: its name; a value that is equal for configurations that differ
-    only in the mix; its operations by name. `load` is as in :func:`beside_others`.
+    `configurations` has, for each configuration, its name, a key and its operations by name. Configurations that differ
+    only in the mix have the same key. `load` is as in :func:`beside_others`.
     """
     puts = [(label, apart, found["put"]) for label, apart, found in configurations if "put" in found]
     sentences = []

@@ -75,8 +75,8 @@ def beside_lines(findings: Findings) -> list[str]:
 
 
 def law_lines(found: LawReport) -> list[str]:
-    """Whether the interactive law holds, which runs depart from others, which other laws are violated, and which
-    request types are missing."""
+    """Whether the interactive law holds, which repetitions differ from the others of their point, which other laws are
+    violated, and which request types are missing."""
     of_types = [check for check in found.interactive if check.request_type is not None]
     others = [
         check.law

@@ -19,7 +19,7 @@ def thresholds(found: Sequence[Threshold], names: Mapping[int, str]) -> list[str
             missed.append(f"{_of(missing, total)} {verb} {limit}: {_points(one, missing, names)}.")
         if unknown:
             verb = "keeps" if len(unknown) == 1 else "keep"
-            # A point without an interval has one repetition, and no point has a value of an unknown quantity.
+            # More repetitions narrow a measured value's interval; an unknown quantity has no value at any point.
             more = " Measure more repetitions." if any(each.value.repetitions for each in unknown) else ""
             unclear.append(
                 f"Cannot tell whether {_of(unknown, total).lower()} {verb} {limit}: "
@@ -47,7 +47,7 @@ def _points(one: Threshold, points: Sequence[Judged], names: Mapping[int, str]) 
 
 def _value(one: Threshold, found: Judged) -> str:
     if found.silent:
-        return "a repetition answered nothing"
+        return "a repetition got no answer"
     if not found.value.repetitions:
         return "not measured"
     spread = "" if found.value.half_width is not None else ", one repetition"

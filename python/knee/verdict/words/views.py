@@ -17,14 +17,14 @@ def views(found: Sequence[View], knee: Knee) -> list[str]:
     first, last = found[0], found[-1]
     if len(found) == 1:
         return [
-            f"At {counted(first.clients, 'client')} each client gets {quantity(first.each)} answers per second "
-            f"of waiting (1/R), and the server gets {quantity(first.server)} requests per second from all clients. "
+            f"At {counted(first.clients, 'client')}, each client gets {quantity(first.each)} answers per second while "
+            f"it waits. The server gets {quantity(first.server)} requests per second from all clients. "
             "One client count cannot show how the two change with the clients.",
             *_disagreement(found),
         ]
     falls = " With more clients, requests cost more, or other programs used the processors: see Resources."
     return [
-        "A client sees its own throughput: answers per second of waiting (1/R). This throughput is "
+        "A client sees its own throughput: answers per second while it waits. This throughput is "
         f"{quantity(first.each, 'answers/s')} at {counted(first.clients, 'client')} and "
         f"{quantity(last.each, 'answers/s')} at {last.clients}: {_change(first.each, last.each)}.",
         f"The server sees the throughput of all clients together, from its first request to its last: "
