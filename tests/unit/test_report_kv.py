@@ -44,7 +44,7 @@ def test_both_views_are_drawn_and_explained(page: str) -> None:
     ("syncs", "bounds", "says"),
     [
         # 50 commits a second of a disk that syncs up to 75 times: throughput could be half as large again.
-        ((60.0, 40.0, 75.0), {1: 1500.0, 8: 3000.0}, "Dashed: the bound by the disk's fastest syncs"),
+        ((60.0, 40.0, 75.0), {1: 1500.0, 8: 3000.0}, "Dashed: the throughput at the disk's fastest syncs"),
         # The median is below the commits that were made.
         ((40.0, 30.0, 75.0), {1: 1500.0, 8: 3000.0}, "the disk took 40.0 synced writes a second (30.0 to 75.0)"),
         ((20.0, 15.0, 25.0), None, "A store made 50.0 commits a second: the disk was busier before the runs"),
