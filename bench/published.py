@@ -57,11 +57,11 @@ class Run:
         return points[factor][-1], mean_interval(best["throughput"].to_list())
 
     def bottleneck(self, levels: Levels) -> str:
-        """The bottleneck of the configuration that has these levels."""
-        verdict = next(
-            each
-            for each in self.findings.verdicts
-            if all(levels.get(name, level) == level for name, level in each.factors.items())
+        """The bottleneck of the configuration with the largest throughput among those that have these levels."""
+        best = self.at(levels).group_by("point").agg(pl.col("throughput").mean(), pl.exclude("throughput").first())
+        row = best.sort("throughput").row(-1, named=True)
+        (verdict,) = (
+            each for each in self.findings.verdicts if all(row[name] == level for name, level in each.factors.items())
         )
         return " and ".join(verdict.bottleneck.names) or "cannot tell"
 
@@ -146,19 +146,20 @@ def _exactly(value: object) -> Interval:
 
 @dataclass(frozen=True)
 class Published:
-    """A value of a seed's section, and how a run folder gives it.
+    """A value of a seed, and how a run folder gives it.
 
+    place   the seed, and its table or section
     levels  of the configuration whose bottleneck is of interest, if any
     """
 
-    section: str
+    place: str
     what: str
     value: float
     measured: Measured
     levels: Levels | None = None
 
 
-def _at(section: str, levels: Levels, what: str, values: Mapping[str, float]) -> Iterable[Published]:
+def _at(place: str, levels: Levels, what: str, values: Mapping[str, float]) -> Iterable[Published]:
     """Values of columns at one point."""
     names = {
         "throughput": "requests/s",
@@ -167,26 +168,26 @@ def _at(section: str, levels: Levels, what: str, values: Mapping[str, float]) ->
         "service_ms": "time in the worker, ms",
     }
     for column, value in values.items():
-        yield Published(section, f"{what}: {names[column]}", value, cell(column, levels), levels)
+        yield Published(place, f"{what}: {names[column]}", value, cell(column, levels), levels)
 
 
-def _shares(section: str, response: str, values: Mapping[str, float]) -> Iterable[Published]:
+def _shares(place: str, response: str, values: Mapping[str, float]) -> Iterable[Published]:
     """The shares of factors in the variation of a response."""
     names = {"throughput": "throughput", "response_ms": "response time"}
     for factor, value in values.items():
-        yield Published(section, f"{names[response]}: share of {factor}", value, share(response, factor))
+        yield Published(place, f"{names[response]}: share of {factor}", value, share(response, factor))
 
 
-def _over_first(section: str, column: str, what: str, values: Mapping[int, float]) -> Iterable[Published]:
+def _over_first(place: str, column: str, what: str, values: Mapping[int, float]) -> Iterable[Published]:
     """A value for each number of clients, as a ratio to the first."""
     (first, base), *others = values.items()
     for clients, value in others:
         measured = ratio(column, {CLIENTS: clients}, {CLIENTS: first})
-        yield Published(section, f"{what}, {clients} clients over {first}", value / base, measured)
+        yield Published(place, f"{what}, {clients} clients over {first}", value / base, measured)
 
 
-def _largest(section: str, levels: Levels, what: str, value: float) -> Published:
-    return Published(section, f"{what}: largest throughput/s", value, largest(levels), levels)
+def _largest(place: str, levels: Levels, what: str, value: float) -> Published:
+    return Published(place, f"{what}: largest throughput/s", value, largest(levels), levels)
 
 
 READS, WRITES = "0:1", "1:0"
@@ -199,7 +200,7 @@ POINTS: dict[str, Levels] = {
     "baseline-two-stores": {CLIENTS: [8, 12]},
     "baseline-one-middleware": {WORKERS: 64, CLIENTS: [24, 96]},
     "baseline-two-middlewares": {WORKERS: 64, CLIENTS: [18, 192]},
-    "throughput-for-writes": {CLIENTS: [24, 96, 288]},
+    "throughput-for-writes": {CLIENTS: [24, 96, 192, 288]},
     "one-store-against-three": {CLIENTS: [192]},
     "queue-message-size": {CHARACTERS: 200_000},
     "queue-workers": {WORKERS: [20, 40]},
@@ -214,22 +215,24 @@ POINTS: dict[str, Levels] = {
 
 SEED_000: dict[str, tuple[Published, ...]] = {
     "baseline-one-store": (
-        *_at("000, 3", {SET_GET: READS, CLIENTS: 6}, "one store, reads, 6 clients", {"throughput": 2897.9}),
-        *_at("000, 3", {SET_GET: WRITES, CLIENTS: 144}, "one store, writes, 144 clients", {"throughput": 17556.5}),
+        *_at("000, table 3", {SET_GET: READS, CLIENTS: 6}, "one store, reads, 6 clients", {"throughput": 2897.9}),
+        *_at(
+            "000, table 3", {SET_GET: WRITES, CLIENTS: 144}, "one store, writes, 144 clients", {"throughput": 17556.5}
+        ),
     ),
     "baseline-two-stores": (
-        *_at("000, 3", {SET_GET: READS, CLIENTS: 12}, "one load host, reads, 12 clients", {"throughput": 5856.1}),
-        *_at("000, 3", {SET_GET: WRITES, CLIENTS: 8}, "one load host, writes, 8 clients", {"throughput": 5960.9}),
+        *_at("000, table 3", {SET_GET: READS, CLIENTS: 12}, "one load host, reads, 12 clients", {"throughput": 5856.1}),
+        *_at("000, table 3", {SET_GET: WRITES, CLIENTS: 8}, "one load host, writes, 8 clients", {"throughput": 5960.9}),
     ),
     "baseline-one-middleware": (
         *_at(
-            "000, 4",
+            "000, table 4",
             {SET_GET: READS, CLIENTS: 24},
             "one middleware, reads, 24 clients",
             {"throughput": 2969.3, "response_ms": 8.083, "queueing_ms": 0.406},
         ),
         *_at(
-            "000, 4",
+            "000, table 4",
             {SET_GET: WRITES, CLIENTS: 96},
             "one middleware, writes, 96 clients",
             {"throughput": 8263.5, "response_ms": 11.628, "queueing_ms": 2.74},
@@ -237,13 +240,13 @@ SEED_000: dict[str, tuple[Published, ...]] = {
     ),
     "baseline-two-middlewares": (
         *_at(
-            "000, 5",
+            "000, table 5",
             {SET_GET: READS, CLIENTS: 18},
             "two middlewares, reads, 18 clients",
             {"throughput": 2964.4, "response_ms": 6.077, "queueing_ms": 0.181},
         ),
         *_at(
-            "000, 5",
+            "000, table 5",
             {SET_GET: WRITES, CLIENTS: 192},
             "two middlewares, writes, 192 clients",
             {"throughput": 10566.4, "response_ms": 18.206, "queueing_ms": 4.557},
@@ -251,52 +254,54 @@ SEED_000: dict[str, tuple[Published, ...]] = {
     ),
     "throughput-for-writes": (
         *(
-            Published("000, 2", f"{host} sends, Mbit/s", rate, sent(f"{host}-0"))
+            Published("000, table 2", f"{host} sends, Mbit/s", rate, sent(f"{host}-0"))
             for host, rate in {"load": 200, "middleware": 800, "store": 100}.items()
         ),
         *(
-            _largest("000, 6", {WORKERS: workers}, f"writes to three stores, {workers} workers", value)
+            _largest("000, table 6", {WORKERS: workers}, f"writes to three stores, {workers} workers", value)
             for workers, value in {8: 3492.8, 16: 4674.3, 32: 6412.2, 64: 8161.5}.items()
         ),
     ),
     "one-store-against-three": (
-        _largest("000, 5.1.1", {SET_GET: READS, STORES: 3}, "reads from three stores, at most", 9000),
+        _largest("000, section 5.1.1", {SET_GET: READS, STORES: 3}, "reads from three stores, at most", 9000),
     ),
-    "multigets-of-many-keys": (Published("000, 24", "keys from which sharding pays", 54, crossing),),
-    "factorial-writes": (*_shares("000, 28", "throughput", {MIDDLEWARES: 0.196, STORES: 0.054, WORKERS: 0.731}),),
-    "factorial-reads": (*_shares("000, 30", "throughput", {MIDDLEWARES: 0.004, STORES: 0.974, WORKERS: 0.004}),),
+    "multigets-of-many-keys": (Published("000, figure 24", "keys from which sharding pays", 54, crossing),),
+    "factorial-writes": (*_shares("000, table 28", "throughput", {MIDDLEWARES: 0.196, STORES: 0.054, WORKERS: 0.731}),),
+    "factorial-reads": (*_shares("000, table 30", "throughput", {MIDDLEWARES: 0.004, STORES: 0.974, WORKERS: 0.004}),),
 }
 """By experiment, of the first report. The experiments run on emulated hosts with its links."""
 
 PUBLISHED: dict[str, tuple[Published, ...]] = {
     **SEED_000,
     "queue-message-size": (
-        Published("001, 2", "200,000 characters: requests/s", 294.3, cell("throughput", {})),
-        Published("001, 2", "200,000 characters: list, ms", 75.21, response_of("list_queues", {})),
-        Published("001, 2", "200,000 characters: send, ms", 304.2, response_of("send", {})),
-        Published("001, 2", "200,000 characters: receive, ms", 130.6, response_of("remove", {})),
+        Published("001, section 2", "200,000 characters: requests/s", 294.3, cell("throughput", {})),
+        Published("001, section 2", "200,000 characters: list, ms", 75.21, response_of("list_queues", {})),
+        Published("001, section 2", "200,000 characters: send, ms", 304.2, response_of("send", {})),
+        Published("001, section 2", "200,000 characters: receive, ms", 130.6, response_of("remove", {})),
     ),
     "queue-factorial-database": tuple(
-        _shares("001, 3", "throughput", {"store.cpus": 0.957, CONNECTIONS: 0.006, WORKERS: 0.007})
+        _shares("001, section 3", "throughput", {"store.cpus": 0.957, CONNECTIONS: 0.006, WORKERS: 0.007})
     ),
     "queue-workers": (
-        Published("001, 3", "throughput, 40 workers over 20", 0.964, ratio("throughput", {WORKERS: 40}, {WORKERS: 20})),
+        Published(
+            "001, section 3", "throughput, 40 workers over 20", 0.964, ratio("throughput", {WORKERS: 40}, {WORKERS: 20})
+        ),
     ),
     "queue-connections": (
         Published(
-            "001, 3",
+            "001, section 3",
             "throughput, 40 connections over 20",
             1.035,
             ratio("throughput", {CONNECTIONS: 40}, {CONNECTIONS: 20}),
         ),
     ),
     "queue-clients": (
-        *_at("001, 6", {CLIENTS: 2}, "2 clients", {"throughput": 1419.2}),
-        *_over_first("001, 6", "throughput", "throughput", SECTION_6),
+        *_at("001, section 6", {CLIENTS: 2}, "2 clients", {"throughput": 1419.2}),
+        *_over_first("001, section 6", "throughput", "throughput", SECTION_6),
     ),
     "queue-one-server": tuple(
         _at(
-            "001, 6",
+            "001, section 6",
             {CLIENTS: 50},
             "50 clients",
             {"throughput": 1096.5, "response_ms": 45.59, "service_ms": 0.906},
@@ -304,43 +309,43 @@ PUBLISHED: dict[str, tuple[Published, ...]] = {
     ),
     "queue-trace": tuple(
         _at(
-            "001, 6",
+            "001, section 6",
             {},
             "98 clients",
             {"throughput": 5897, "response_ms": 16.67, "queueing_ms": 13.32, "service_ms": 3.33},
         )
     ),
-    "queue-service-demands": tuple(_at("001, 7", {CLIENTS: 2}, "2 clients", {"service_ms": 1.354})),
+    "queue-service-demands": tuple(_at("001, section 7", {CLIENTS: 2}, "2 clients", {"service_ms": 1.354})),
     "queue-database-alone": (
-        Published("002, 1.1.4", "level 2: knee, clients", 20, knee({}), {}),
-        _largest("002, 1.1.4", {}, "level 2", 20_000),
+        Published("002, section 1.1.4", "level 2: knee, clients", 20, knee({}), {}),
+        _largest("002, section 1.1.4", {}, "level 2", 20_000),
     ),
     "queue-middleware-alone": (
-        _largest("002, 1.2.4", {}, "two load hosts", 45_000),
-        Published("002, 1.2.4", "two load hosts: clients at it", 70, at_largest(CLIENTS, {})),
+        _largest("002, section 1.2.4", {}, "two load hosts", 45_000),
+        Published("002, section 1.2.4", "two load hosts: clients at it", 70, at_largest(CLIENTS, {})),
     ),
     "queue-client-alone": (
-        *_at("002, 1.3.3", {CLIENTS: 32, CHARACTERS: 200}, "32 clients", {"throughput": 45_000}),
+        *_at("002, section 1.3.3", {CLIENTS: 32, CHARACTERS: 200}, "32 clients", {"throughput": 45_000}),
         Published(
-            "002, 1.3.3",
+            "002, section 1.3.3",
             "32 clients: throughput, 200 characters over 2000",
             1.5,
             ratio("throughput", {CLIENTS: 32, CHARACTERS: 200}, {CLIENTS: 32, CHARACTERS: 2000}),
         ),
     ),
-    "queue-stability": tuple(_at("002, 3.1", {}, "300,000 messages", {"throughput": 1000, "response_ms": 120})),
+    "queue-stability": tuple(_at("002, section 3.1", {}, "300,000 messages", {"throughput": 1000, "response_ms": 120})),
     "queue-throughput": (
-        _largest("002, 3.2", {}, "all", 19_500),
-        Published("002, 3.2", "connections at it", 40, at_largest(CONNECTIONS, {})),
-        Published("002, 3.2", "clients at it", 60, at_largest(CLIENTS, {})),
+        _largest("002, section 3.2", {}, "all", 19_500),
+        Published("002, section 3.2", "connections at it", 40, at_largest(CONNECTIONS, {})),
+        Published("002, section 3.2", "clients at it", 60, at_largest(CLIENTS, {})),
     ),
     "queue-joining-clients": (
-        _largest("002, 3.2", {}, "joining clients", 19_500),
-        Published("002, 3.2", "clients at it", 60, at_largest(CLIENTS, {})),
+        _largest("002, section 3.2", {}, "joining clients", 19_500),
+        Published("002, section 3.2", "clients at it", 60, at_largest(CLIENTS, {})),
     ),
     "queue-factorial-system": (
-        *_shares("002, 3.5", "throughput", {CONNECTIONS: 0.834, CLIENTS: 0.071, MIDDLEWARES: 0.011}),
-        *_shares("002, 3.5", "response_ms", {CLIENTS: 0.776, CONNECTIONS: 0.178}),
+        *_shares("002, section 3.5", "throughput", {CONNECTIONS: 0.834, CLIENTS: 0.071, MIDDLEWARES: 0.011}),
+        *_shares("002, section 3.5", "response_ms", {CLIENTS: 0.776, CONNECTIONS: 0.178}),
     ),
     "kv-zipf-reads": tuple(
         _over_first(

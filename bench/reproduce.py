@@ -39,6 +39,8 @@ def measure(folder: Path, name: str, *, short: bool) -> Dataset:
     if short:
         levels |= {"measure.seconds": 8, "measure.repetitions": 3 if name.startswith("factorial") else 1}
     begun = list((folder / name).glob("2*"))
+    if any(Dataset.open(run).spec.overrides != levels for run in begun) or len(begun) > 1:
+        raise SystemExit(f"{folder / name}: it has runs of other points; give another FOLDER")
     given = [f"experiments/{name}.toml", f"--runs-dir={folder}"]
     given += [f"--set={key}={json.dumps(level)}" for key, level in levels.items()]
     given = ["--resume", str(begun[0])] if begun else given
@@ -57,10 +59,10 @@ def rows_of(name: str, run: Run) -> list[Row]:
         half = measured.half_width
         rows.append(
             {
-                "seed, section": each.section,
+                "seed, place": each.place,
                 "experiment": name,
                 "value": each.what,
-                "published": number(each.value),
+                "published": f"{each.value:.6g}",
                 "measured": number(measured.estimate) + (f" ± {number(half, 2)}" if half is not None else ""),
                 "ratio": f"{measured.estimate / each.value:.2f}",
                 "bottleneck": "–" if each.levels is None else run.bottleneck(each.levels),
@@ -94,7 +96,7 @@ def lines_of(rows: list[Row]) -> str:
 
 def agreement(rows: list[Row]) -> str:
     """How many values of the first report come out."""
-    off = [abs(float(row["ratio"]) - 1) for row in rows if row["seed, section"].startswith("000")]
+    off = [abs(float(row["ratio"]) - 1) for row in rows if row["seed, place"].startswith("000")]
     close, near = (sum(each <= most for each in off) for most in (0.05, 0.2))
     return f"Of seed 000's {len(off)} values, {close} are within 5 %, and {near} within 20 %.\n"
 
