@@ -108,6 +108,9 @@ soak: build test-build $(VENV)/dev
 	tests/peers.sh all
 	cargo clippy --locked -p knee-bench -p knee-queue --all-targets -- -D warnings
 	$(MAKE) $(TOGETHER) --output-sync=line soak-kv soak-queue soak-middleware
+	KNEE_MESSAGES=10000000 KNEE_SECONDS=1200 $(SOAKED) --profile fast -p knee-queue --test main churn:: -- --nocapture
+	KNEE_MESSAGES=1000000 KNEE_SECONDS=300 KNEE_SNAPSHOT=1 \
+	    $(SOAKED) --profile fast -p knee-queue --test main churn:: -- --nocapture
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider tests/system/test_experiments.py tests/system/test_conformance.py \
 	    tests/system/test_queue_bottleneck.py tests/system/test_find.py tests/system/test_cluster.py \
 	    tests/system/test_sessions.py
@@ -129,9 +132,6 @@ soak-kv:
 soak-queue:
 	KNEE_SOAK=20 $(SOAKED) -p knee-queue --test main histories:: -- --nocapture
 	KNEE_SOAK=60 $(SOAKED) -p knee-bin --test main queue::killed -- --nocapture
-	KNEE_MESSAGES=10000000 KNEE_SECONDS=1200 $(SOAKED) --profile fast -p knee-queue --test main churn:: -- --nocapture
-	KNEE_MESSAGES=1000000 KNEE_SECONDS=300 KNEE_SNAPSHOT=1 \
-	    $(SOAKED) --profile fast -p knee-queue --test main churn:: -- --nocapture
 	for round in $$(seq 5); do \
 	    KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) -m hypothesis || exit 1; done
 	KNEE_SOAK=1 $(BIN)/pytest -p no:cacheprovider -n $(WAITING) tests/unit/test_fit*.py tests/unit/test_factorial*.py \
