@@ -13,6 +13,9 @@ from knee.stats.intervals import Floats
 _VARIANCE_MIN = 1e-24
 """Below this, squared residuals are errors of floating-point numbers."""
 
+_STEP_MIN = 1e-12
+"""Relative step at which Newton's method ends."""
+
 _OF_MEDIAN_MIN = 1e-4
 """Smallest variance of a group, as a share of the median: equal repetitions do not show that a point has no scatter."""
 
@@ -96,5 +99,8 @@ def _trigamma_inverse(values: Floats) -> Floats:
     found = 0.5 + 1 / values
     for _ in range(30):
         trigamma = special.polygamma(1, found)
-        found += trigamma * (1 - trigamma / values) / special.polygamma(2, found)
+        step = trigamma * (1 - trigamma / values) / special.polygamma(2, found)
+        found += step
+        if (np.abs(step) <= _STEP_MIN * found).all():
+            break
     return np.asarray(found)

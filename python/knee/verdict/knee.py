@@ -236,7 +236,7 @@ def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0
     cycle_ms = pl.col("response_ms") + pl.col("think_ms").fill_null(0.0)
     known = observations.filter(
         pl.col("throughput").is_finite() & (pl.col("throughput") > 0) & cycle_ms.is_finite() & (cycle_ms > 0)
-    )
+    ).sort("clients")
     levels = _levels(known, level)
     if known.height and known["think_ms"].null_count() > 0:
         return Knee("cannot tell", levels, OPEN_LOOP)
@@ -246,27 +246,30 @@ def find_knee(observations: pl.DataFrame, *, level: float = LEVEL, seed: int = 0
     return _classify(curve, levels, level, seed)
 
 
+def _by_clients(known: pl.DataFrame, *columns: str | pl.Expr) -> list[Floats]:
+    """An array (repetitions, 1 + columns) for each number of clients, which its first column repeats."""
+    rows = known.select("clients", *columns).to_numpy()
+    return [each for each in np.split(rows, np.flatnonzero(np.diff(rows[:, 0])) + 1) if each.size]
+
+
 def _levels(known: pl.DataFrame, level: float) -> tuple[Level, ...]:
     return tuple(
         Level(
-            clients=int(rows["clients"][0]),
-            throughput=mean_interval(rows["throughput"].to_numpy(), level),
-            response_ms=mean_interval(rows["response_ms"].to_numpy(), level),
+            clients=int(rows[0, 0]),
+            throughput=mean_interval(rows[:, 1], level),
+            response_ms=mean_interval(rows[:, 2], level),
         )
-        for _, rows in known.sort("clients").group_by("clients", maintain_order=True)
+        for rows in _by_clients(known, "throughput", "response_ms")
     )
 
 
 def _curve(known: pl.DataFrame, level: float) -> _Curve:
-    groups = [
-        (int(rows["clients"][0]), rows.select("throughput", pl.col("response_ms") + pl.col("think_ms")).to_numpy())
-        for _, rows in known.sort("clients").group_by("clients", maintain_order=True)
-    ]
-    samples = tuple(sample for _, sample in groups)
+    groups = _by_clients(known, "throughput", pl.col("response_ms") + pl.col("think_ms"), "think_ms")
+    samples = tuple(rows[:, 1:3] for rows in groups)
     return _Curve(
-        clients=tuple(clients for clients, _ in groups),
+        clients=tuple(int(rows[0, 0]) for rows in groups),
         samples=samples,
-        think_ms=float(known.filter(pl.col("clients") == groups[0][0])["think_ms"].mean()),  # type: ignore[arg-type]
+        think_ms=float(groups[0][:, 3].mean()),
         pipeline=_pipeline(known),
         noise=_noise(samples, level),
     )
