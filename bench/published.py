@@ -49,17 +49,14 @@ class Run:
         """The mean of a column at one point."""
         return mean_interval(self.at(levels)[column].to_list())
 
-    def largest(self, factor: str, levels: Levels) -> tuple[object, Interval]:
-        """The level of a factor at which throughput is largest, and this throughput."""
-        rows = self.at(levels)
-        points = rows.group_by("point").agg(pl.col("throughput").mean(), pl.col(factor).first()).sort("throughput")
-        best = rows.filter(pl.col("point") == points["point"][-1])
-        return points[factor][-1], mean_interval(best["throughput"].to_list())
+    def best(self, levels: Levels) -> dict[str, object]:
+        """The point with the largest mean throughput among those that have these levels."""
+        points = self.at(levels).group_by("point").agg(pl.col("throughput").mean(), pl.exclude("throughput").first())
+        return points.sort("throughput").row(-1, named=True)
 
     def bottleneck(self, levels: Levels) -> str:
-        """The bottleneck of the configuration with the largest throughput among those that have these levels."""
-        best = self.at(levels).group_by("point").agg(pl.col("throughput").mean(), pl.exclude("throughput").first())
-        row = best.sort("throughput").row(-1, named=True)
+        """The bottleneck of the configuration of the best point."""
+        row = self.best(levels)
         (verdict,) = (
             each for each in self.findings.verdicts if all(row[name] == level for name, level in each.factors.items())
         )
@@ -81,12 +78,12 @@ def ratio(column: str, levels: Levels, to: Levels) -> Measured:
 
 def largest(levels: Levels) -> Measured:
     """The largest mean throughput."""
-    return lambda run: run.largest(CLIENTS, levels)[1]
+    return lambda run: run.cell("throughput", {"point": run.best(levels)["point"]})
 
 
 def at_largest(factor: str, levels: Levels) -> Measured:
     """The level with the largest mean throughput."""
-    return lambda run: _exactly(run.largest(factor, levels)[0])
+    return lambda run: _exactly(run.best(levels)[factor])
 
 
 def share(response: str, factor: str) -> Measured:
