@@ -158,8 +158,12 @@ class LocalProcess(Process):
     def ask_to_end(self, grace_s: float) -> None:
         """Signal the process to stop, and wait for its end at most for the grace period."""
         self._popen.send_signal(self.command.ends_by)
+        self.wait_ended(grace_s)
+
+    def wait_ended(self, timeout_s: float) -> None:
+        """Wait for the end of the process, but not of its output, at most for a time."""
         with suppress(subprocess.TimeoutExpired):
-            self._popen.wait(grace_s)
+            self._popen.wait(timeout_s)
 
     def kill(self) -> None:
         """Kill the process and its descendants."""
@@ -317,6 +321,9 @@ class LocalHost(Host):
         for process in self._processes:
             process.kill()
         deadline = time.monotonic() + _KILLED_S
+        # Only then are all descendants orphans.
+        for process in self._processes:
+            process.wait_ended(max(0.0, deadline - time.monotonic()))
         while (left := _orphans()) and time.monotonic() < deadline:
             kill(left)
             psutil.wait_procs(left, timeout=1)
