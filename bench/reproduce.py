@@ -5,9 +5,10 @@
 
 The points that have a published value are measured, with the length and the repetitions of the experiment's file.
 FOLDER keeps the runs: after an interruption, the same command continues. The program renews the rows of the named
-experiments in docs/reproductions/published.csv and the table of published.md. It writes the means of each measured
-point to points/EXPERIMENT.csv. Any experiment of the folder experiments/ may be named. With --short it measures each
-point of the first report for 8 s, once (three times for the factorial designs), and only prints.
+experiments in docs/reproductions/published.csv, the table of published.md and the picture of all ratios. It writes the
+means of each measured point to points/EXPERIMENT.csv. Any experiment of the folder experiments/ may be named. With
+--short it measures each point of the first report for 8 s, once (three times for the factorial designs), and only
+prints.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import polars as pl
 
 from bench.published import CLIENTS, POINTS, PUBLISHED, SEED_000, Run
 from knee.data import Dataset
+from knee.report.drawing import Drawing
 from knee.stats.intervals import mean_interval, number
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -101,8 +103,43 @@ def agreement(rows: list[Row]) -> str:
     return f"Of seed 000's {len(off)} values, {close} are within 5 %, and {near} within 20 %.\n"
 
 
+def picture(rows: list[Row]) -> Drawing:
+    """Each ratio as a point, with a band of 20 %. A ratio of 0 has none."""
+    values = [
+        {
+            "value": f"{row['experiment']}: {row['value']}",
+            "ratio": float(row["ratio"]),
+            "seed": row["seed, place"].partition(",")[0],
+            "low": 0.8,
+            "high": 1.2,
+        }
+        for row in rows
+        if float(row["ratio"]) > 0
+    ]
+    x = {"type": "quantitative", "scale": {"type": "log"}, "title": "measured / published", "axis": {"orient": "top"}}
+    y = {"field": "value", "type": "nominal", "sort": None, "title": None, "axis": {"labelLimit": 600}}
+    band = {
+        "mark": {"type": "bar", "color": "#eeeeee"},
+        "encoding": {"x": x | {"field": "low"}, "x2": {"field": "high"}},
+    }
+    points = {
+        "mark": {"type": "point", "filled": True, "size": 60},
+        "encoding": {"x": x | {"field": "ratio"}, "color": {"field": "seed", "type": "nominal"}},
+    }
+    return Drawing(
+        {
+            "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
+            "background": "white",
+            "data": {"values": values},
+            "width": 420,
+            "encoding": {"y": y},
+            "layer": [band, points],
+        }
+    )
+
+
 def write(rows: list[Row]) -> None:
-    """Renew the rows of their experiments in the table and the page."""
+    """Renew the rows of their experiments in the table and the page, and the picture."""
     renewed = {row["experiment"] for row in rows}
     rows = [row for row in csv.DictReader(TABLE.open()) if row["experiment"] not in renewed] + rows
     rows.sort(key=lambda row: list(PUBLISHED).index(row["experiment"]))
@@ -110,6 +147,7 @@ def write(rows: list[Row]) -> None:
         writer = csv.DictWriter(file, rows[0], lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    picture(rows).save(PAGE.with_suffix(".svg"))
     above, _, rest = PAGE.read_text().partition(BEGIN)
     PAGE.write_text(above + BEGIN + agreement(rows) + "\n" + lines_of(rows) + "\n" + END + rest.partition(END)[2])
 
