@@ -6,9 +6,9 @@
 The points that have a published value are measured, with the length and the repetitions of the experiment's file.
 FOLDER keeps the runs: after an interruption, the same command continues. The program renews the rows of the named
 experiments in docs/reproductions/published.csv, the table of published.md and the picture of all ratios. It writes the
-means of each measured point to points/EXPERIMENT.csv. Any experiment of the folder experiments/ may be named. With
---short it measures each point of the first report for 8 s, once (three times for the factorial designs), and only
-prints.
+means of each measured point to points/EXPERIMENT.csv, and the fitted queueing model beside the middlewares' queues to
+points/EXPERIMENT-model.csv. Any experiment of the folder experiments/ may be named. With --short it measures each point
+of the first report for 8 s, once (three times for the factorial designs), and only prints.
 """
 
 from __future__ import annotations
@@ -76,7 +76,11 @@ def rows_of(name: str, run: Run) -> list[Row]:
 
 
 def write_points(name: str, run: Run) -> None:
-    """Write the mean throughput and response time of each point, with half the width of their 95 % intervals."""
+    """Write the mean throughput and response time of each point, with half the width of their 95 % intervals.
+
+    A second file has X (requests/s), ρ, E[n], E[n_q], E[r] and E[w] (ms) of model and measurement, as in seed 000,
+    tables 13 to 24.
+    """
     factors = run.dataset.factors
     points = []
     for _, rows in run.table.sort("point", "repetition").group_by("point", maintain_order=True):
@@ -86,8 +90,15 @@ def write_points(name: str, run: Run) -> None:
             half = "" if mean.half_width is None else f"{mean.half_width:.2g}"
             point |= {column: f"{mean.estimate:.5g}", f"{column}_half": half}
         points.append(point | {"repetitions": rows.height, "observed_s": rows["observed_s"][0]})
-    (PAGE.parent / "points").mkdir(exist_ok=True)
     pl.DataFrame(points).write_csv(PAGE.parent / "points" / f"{name}.csv")
+    if run.findings.beside:
+        model = [
+            {"configuration": each.label, "model": each.name, "clients": each.clients}
+            | {f"model {quantity}": f"{value:.4g}" for quantity, value in each.model.items()}
+            | {f"measured {quantity}": f"{mean.estimate:.4g}" for quantity, mean in each.measured.items()}
+            for each in run.findings.beside
+        ]
+        pl.DataFrame(model).write_csv(PAGE.parent / "points" / f"{name}-model.csv")
 
 
 def lines_of(rows: list[Row]) -> str:
