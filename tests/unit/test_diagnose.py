@@ -616,7 +616,7 @@ def test_host_full_of_emulated_links_gives_no_bottleneck() -> None:
     dataset = synthetic_dataset(System(cores=2))
     used = pl.col("cpu_user_s")
     host = dataset.probes.filter(pl.col("target") == "host")
-    relay = host.with_columns(target=pl.lit("links-0"), cpu_user_s=2.0 - used, cpu_system_s=pl.lit(0.0))
+    relay = host.with_columns(target=pl.lit("links"), cpu_user_s=2.0 - used, cpu_system_s=pl.lit(0.0))
     full = dataset.probes.with_columns(
         cpu_system_s=pl.when(pl.col("target") == "host").then(2.0 - used).otherwise(pl.col("cpu_system_s"))
     )

@@ -302,7 +302,7 @@ def with_time_of(folder: Dataset, owner: str, share: float) -> Dataset:
     taken = share * pl.col("cpu_count") * pl.col("seconds")
     probes = folder.probes
     if owner == "links":
-        relay = probes.filter(host).with_columns(target=pl.lit("links-0"), cpu_user_s=taken, cpu_system_s=pl.lit(0.0))
+        relay = probes.filter(host).with_columns(target=pl.lit("links"), cpu_user_s=taken, cpu_system_s=pl.lit(0.0))
         probes = pl.concat([probes, relay])
     name = "cpu_steal_s" if owner == "guests" else "cpu_user_s"
     had = pl.lit(0.0) if owner == "guests" else pl.col(name)

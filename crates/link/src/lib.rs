@@ -1,8 +1,8 @@
-//! `knee-link`: the delay of an emulated host's link.
+//! `knee-link`: the switch between emulated hosts whose links have delays.
 //!
-//! The host's frames arrive at an interface, and leave for the switch through another one; the answers take the same way
-//! back. Each frame waits for the delay. Frames keep their virtio header, so that large
-//! segments and missing checksums pass unchanged.
+//! Each host's link ends at an interface, a port of the switch. A frame waits for the delays of both links, from its
+//! arrival at a port to its departure through another one. Frames keep their virtio header, so that large segments and
+//! missing checksums pass unchanged.
 
 #![cfg(target_os = "linux")]
 
@@ -10,31 +10,38 @@ mod interface;
 mod relay;
 
 use std::process::ExitCode;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
 use knee_server::program::{Failure, ended, tie_to_parent};
 
 use crate::interface::packets;
+use crate::relay::{Port, relay};
 
 const PROGRAM: &str = "knee-link";
 
-/// Delays the frames between two interfaces, both ways.
+/// Passes frames between interfaces, and delays them.
+///
+/// The last two bytes of a frame's Ethernet address are the number of its port. The first port is 0.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version)]
 struct Flags {
-    /// The interface towards the host.
-    #[arg(long, value_name = "NAME")]
-    host: String,
-    /// The interface towards the switch.
-    #[arg(long, value_name = "NAME")]
-    switch: String,
-    /// The delay one way.
-    #[arg(long, value_name = "US")]
-    delay_us: u64,
+    /// The interface at the end of a host's link, and the link's delay one way in microseconds.
+    #[arg(long, value_name = "NAME=US", value_parser = port, required = true)]
+    port: Vec<(String, Duration)>,
     /// End with this process.
     #[arg(long, value_name = "PID")]
     tied_to_parent: Option<u32>,
+}
+
+fn port(given: &str) -> Result<(String, Duration), String> {
+    let (name, delay) = given.split_once('=').ok_or("expected NAME=US")?;
+    let delay = delay
+        .parse()
+        .map_err(|_| format!("expected a whole number of microseconds in place of `{delay}`"))?;
+    Ok((name.to_owned(), Duration::from_micros(delay)))
 }
 
 /// Parses the arguments, and relays until a signal ends the process.
@@ -44,13 +51,20 @@ pub fn main() -> ExitCode {
 
 fn run(flags: &Flags) -> Result<(), Failure> {
     tie_to_parent(flags.tied_to_parent)?;
-    let failed = |what: &str| {
-        let what = format!("cannot open {what}");
-        move |error| Failure::system(&what, &error)
+    let open = |(name, delay): &(String, Duration)| {
+        let socket = packets(name)
+            .map_err(|error| Failure::system(&format!("cannot open {name}"), &error))?;
+        Ok(Port { socket, delay: *delay })
     };
-    let host = packets(&flags.host).map_err(failed(&flags.host))?;
-    let switch = packets(&flags.switch).map_err(failed(&flags.switch))?;
+    let ports: Arc<[Port]> = flags.port.iter().map(open).collect::<Result<_, Failure>>()?;
     println!("{{\"type\":\"ready\"}}");
-    relay::relay(host, switch, Duration::from_micros(flags.delay_us))
-        .map_err(|error| Failure::system("cannot relay", &error))
+    let (failed, failures) = mpsc::channel();
+    for from in 0..ports.len() {
+        let (ports, failed) = (Arc::clone(&ports), failed.clone());
+        thread::spawn(move || failed.send(relay(&ports, from)));
+    }
+    match failures.recv() {
+        Ok(Err(error)) => Err(Failure::system("cannot relay", &error)),
+        _ => Ok(()),
+    }
 }

@@ -1,9 +1,10 @@
-//! The loop: frames come in, wait, and go out on the other side in their order.
+//! The loop: frames of a host come in, wait, and go out to other hosts.
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
+use std::ptr;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,7 +12,9 @@ use crate::interface::age;
 
 /// The largest segment, with its headers.
 const FRAME_BYTES_MAX: usize = 66_000;
-/// Frames that one side takes before the other has its turn.
+/// Bytes of the virtio header in front of a frame.
+const HEADER_BYTES: usize = 10;
+/// Frames that come in before others go out.
 const BATCH: usize = 64;
 /// Frames leave this much early together with a frame that is due, so that they share its wake-up.
 const EARLY: Duration = Duration::from_micros(50);
@@ -21,26 +24,123 @@ const PASSING: Duration = Duration::from_micros(30);
 /// Change of the expected lateness after a wake-up, and its largest value.
 const STEP: Duration = Duration::from_micros(5);
 const LATE_MAX: Duration = Duration::from_micros(500);
+/// The clock may jump: an older arrival counts as one of this age.
+const FORGOTTEN: Duration = Duration::from_secs(1);
 
-/// The frames of one direction.
-#[derive(Default)]
-struct Waiting {
-    frames: VecDeque<(Instant, Vec<u8>)>,
-    free: Vec<Vec<u8>>,
+/// The switch's end of a host's link.
+pub(crate) struct Port {
+    pub(crate) socket: File,
+    /// The delay of the link, one way.
+    pub(crate) delay: Duration,
 }
 
-impl Waiting {
+/// The frames from one host that wait for one port, in their order.
+struct Waiting {
+    delay: Duration,
+    frames: VecDeque<(Instant, Vec<u8>)>,
+}
+
+/// The frames of one host.
+struct Relay<'a> {
+    ports: &'a [Port],
+    from: usize,
+    waiting: Vec<Waiting>,
+    /// The shortest delay to a host that this one has sent to: a frame that arrives now is due no earlier.
+    delay_min: Duration,
+    free: Vec<Vec<u8>>,
+    room: Vec<u8>,
+    /// Follows the median lateness of wake-ups, which the next one makes up for.
+    late: Duration,
+}
+
+/// Relays the frames of one host to all others, until a signal ends the process. A frame waits for the delays of both
+/// links.
+///
+/// # Errors
+/// When the port cannot be read.
+pub(crate) fn relay(ports: &[Port], from: usize) -> io::Result<()> {
+    go_first();
+    let mut relay = Relay::new(ports, from);
+    loop {
+        relay.wait()?;
+        relay.receive()?;
+        relay.send();
+    }
+}
+
+/// Runs before all other programs, so that busy hosts do not lengthen the delay. Without the right, they may.
+fn go_first() {
+    let first = libc::sched_param { sched_priority: 1 };
+    // SAFETY: 0 is this thread; the parameter outlives the call.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
+}
+
+impl<'a> Relay<'a> {
+    fn new(ports: &'a [Port], from: usize) -> Self {
+        let own = ports[from].delay;
+        Self {
+            ports,
+            from,
+            waiting: ports
+                .iter()
+                .map(|to| Waiting { delay: own + to.delay, frames: VecDeque::new() })
+                .collect(),
+            delay_min: Duration::MAX,
+            free: Vec::new(),
+            room: vec![0; FRAME_BYTES_MAX],
+            late: Duration::ZERO,
+        }
+    }
+
+    /// Waits until the next frame is due, or one arrives that may be due before it.
+    fn wait(&mut self) -> io::Result<()> {
+        let due = self.waiting.iter().filter_map(|to| to.frames.front()).map(|(due, _)| *due).min();
+        let Some(due) = due else { return self.wait_for_frame(None) };
+        let wanted = due - self.late;
+        let pause = wanted.saturating_duration_since(Instant::now());
+        if pause.is_zero() {
+            return Ok(());
+        }
+        if pause > self.delay_min {
+            return self.wait_for_frame(Some(pause));
+        }
+        thread::sleep(pause);
+        let later = wanted.elapsed() > self.late;
+        self.late =
+            if later { (self.late + STEP).min(LATE_MAX) } else { self.late.saturating_sub(STEP) };
+        Ok(())
+    }
+
+    /// Waits until a frame arrives, at most for a time.
+    fn wait_for_frame(&self, most: Option<Duration>) -> io::Result<()> {
+        let socket = self.ports[self.from].socket.as_raw_fd();
+        let mut file = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+        let most = most.map(|most| libc::timespec {
+            tv_sec: most.as_secs() as libc::time_t,
+            tv_nsec: most.subsec_nanos().into(),
+        });
+        // SAFETY: the file and the time outlive the call; there is no signal mask.
+        let found = unsafe {
+            libc::ppoll(
+                &raw mut file,
+                1,
+                most.as_ref().map_or(ptr::null(), ptr::from_ref),
+                ptr::null(),
+            )
+        };
+        let error = io::Error::last_os_error();
+        if found < 0 && error.kind() != ErrorKind::Interrupted { Err(error) } else { Ok(()) }
+    }
+
     /// Takes the frames that have arrived. A frame is due one delay after its arrival.
-    fn receive(&mut self, from: &mut File, delay: Duration, room: &mut [u8]) -> io::Result<()> {
+    fn receive(&mut self) -> io::Result<()> {
+        let mut socket = &self.ports[self.from].socket;
         let (now, clock) = (Instant::now(), SystemTime::now());
         for _ in 0..BATCH {
-            match from.read(room) {
+            match socket.read(&mut self.room) {
                 Ok(bytes) => {
-                    let mut frame = self.free.pop().unwrap_or_default();
-                    frame.clear();
-                    frame.extend_from_slice(&room[..bytes]);
-                    let waited = age(from.as_raw_fd(), clock)?;
-                    self.frames.push_back((now + delay.saturating_sub(waited + PASSING), frame));
+                    let arrived = now - age(socket.as_raw_fd(), clock)?.min(FORGOTTEN);
+                    self.queue(bytes, arrived);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -50,72 +150,49 @@ impl Waiting {
         Ok(())
     }
 
-    /// Sends the frames that are due. A side that takes none, like a full link or an unready device, drops them.
-    fn send(&mut self, to: &mut File) {
+    /// Queues the frame in `room` for the port that its address names, or for all others.
+    fn queue(&mut self, bytes: usize, arrived: Instant) {
+        let frame = &self.room[..bytes];
+        let ports = match addressed(frame) {
+            Some(port) if port < self.ports.len() => {
+                self.delay_min = self.delay_min.min(self.waiting[port].delay);
+                port..port + 1
+            }
+            Some(_) => return,
+            None => 0..self.ports.len(),
+        };
+        for port in ports.filter(|port| *port != self.from) {
+            let mut copy = self.free.pop().unwrap_or_default();
+            copy.clear();
+            copy.extend_from_slice(frame);
+            let to = &mut self.waiting[port];
+            to.frames.push_back((arrived + to.delay.saturating_sub(PASSING), copy));
+        }
+    }
+
+    /// Sends the frames that are due. A port that takes none, like a full link or an unready device, drops them.
+    fn send(&mut self) {
         let now = Instant::now() + EARLY;
-        while self.frames.front().is_some_and(|(due, _)| *due <= now) {
-            if let Some((_, frame)) = self.frames.pop_front() {
-                // TCP sends a dropped frame again, as on a real link.
-                let _ = to.write(&frame);
-                if self.free.len() < BATCH {
-                    self.free.push(frame);
+        for (to, port) in self.waiting.iter_mut().zip(self.ports) {
+            while to.frames.front().is_some_and(|(due, _)| *due <= now) {
+                if let Some((_, frame)) = to.frames.pop_front() {
+                    // TCP sends a dropped frame again, as on a real link.
+                    let _ = (&port.socket).write(&frame);
+                    if self.free.len() < BATCH {
+                        self.free.push(frame);
+                    }
                 }
             }
         }
     }
-
-    fn due(&self) -> Option<Instant> {
-        self.frames.front().map(|(due, _)| *due)
-    }
 }
 
-/// Relays frames between both files with this delay, until a signal ends the process.
-///
-/// # Errors
-/// When a file cannot be read.
-pub(crate) fn relay(mut host: File, mut switch: File, delay: Duration) -> io::Result<()> {
-    go_first();
-    let (mut outwards, mut inwards) = (Waiting::default(), Waiting::default());
-    let mut room = vec![0; FRAME_BYTES_MAX];
-    let mut late = Duration::ZERO;
-    loop {
-        let due = [outwards.due(), inwards.due()].into_iter().flatten().min();
-        wait(&host, &switch, due, &mut late)?;
-        outwards.receive(&mut host, delay, &mut room)?;
-        inwards.receive(&mut switch, delay, &mut room)?;
-        outwards.send(&mut switch);
-        inwards.send(&mut host);
-    }
-}
-
-/// Runs before all other programs, so that busy hosts do not lengthen the delay. Without the right, they may.
-fn go_first() {
-    let first = libc::sched_param { sched_priority: 1 };
-    // SAFETY: 0 is this process; the parameter outlives the call.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const first) };
-}
-
-/// Waits until the next frame is due; without one, until a frame arrives. A frame that arrives is due later than all that
-/// wait, so that its arrival needs no wake-up. `late` follows the median lateness of wake-ups, which the next one makes
-/// up for.
-fn wait(host: &File, switch: &File, due: Option<Instant>, late: &mut Duration) -> io::Result<()> {
-    if let Some(due) = due {
-        let wanted = due - *late;
-        let pause = wanted.saturating_duration_since(Instant::now());
-        if !pause.is_zero() {
-            thread::sleep(pause);
-            let later = wanted.elapsed() > *late;
-            *late = if later { (*late + STEP).min(LATE_MAX) } else { late.saturating_sub(STEP) };
+/// The port that a frame's address names; none if the frame goes to a group.
+fn addressed(frame: &[u8]) -> Option<usize> {
+    match frame.get(HEADER_BYTES..HEADER_BYTES + 6)? {
+        [first, _, _, _, high, low] if first & 1 == 0 => {
+            Some(u16::from_be_bytes([*high, *low]).into())
         }
-        return Ok(());
+        _ => None,
     }
-    let mut files = [host, switch].map(|file| libc::pollfd {
-        fd: file.as_raw_fd(),
-        events: libc::POLLIN,
-        revents: 0,
-    });
-    // SAFETY: the list outlives the call.
-    let found = unsafe { libc::poll(files.as_mut_ptr(), files.len() as _, -1) };
-    let error = io::Error::last_os_error();
-    if found < 0 && error.kind() != ErrorKind::Interrupted { Err(error) } else { Ok(()) }
 }

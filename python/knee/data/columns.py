@@ -133,7 +133,7 @@ PROBES = pl.Schema(
 """One row per sample (about a second) and target, measured from outside by :mod:`knee.lab.probe`.
 
 target      "host", or the name of a process as in WINDOWS ("store-0"), "knee" for the lab itself ("knee-0" for its
-            agent on a cluster's worker), or "links-0" for a process that emulates a link
+            agent on a cluster's worker), or "links" for the program that emulates delays
 machine     the machine in a cluster, by the name of its first worker; null on the lab's machine
 seconds     length of the sample; CPU seconds and bytes are within it
 cpu_steal_s host only: stolen CPU time (a thread was ready, but the hypervisor ran another guest)

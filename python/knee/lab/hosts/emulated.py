@@ -1,9 +1,9 @@
 """Several hosts emulated on this machine: each has a network namespace, an address, and a link to a common switch.
 
 A link's rate holds each way, in bytes of Ethernet frames: a token bucket (tc-tbf(8)) shapes what the host sends, and
-another one what the switch sends to it. Frames wait, and are dropped only beyond `_QUEUE_BYTES`. `knee-link`
-holds each frame for the link's delay, each way. The hosts share this machine's processors. Namespaces have no names,
-and nothing outside of them shows that they exist.
+another one what the switch sends to it. Frames wait, and are dropped only beyond `_QUEUE_BYTES`. If a link has a delay,
+`knee-link` is the switch, and holds each frame for the delays of both links. The hosts share this machine's processors.
+Namespaces have no names, and nothing outside of them shows that they exist.
 """
 
 from __future__ import annotations
@@ -31,38 +31,25 @@ _READY_S = 15
 
 
 class Place:
-    """An emulated host."""
+    """An emulated host. `port` is the switch's end of its link."""
 
     def __init__(self, number: int, link: Link, switch: Namespace) -> None:
         self.link = link
         self.address = f"10.77.{number // _HOSTS_PER_NET}.{number % _HOSTS_PER_NET + 1}"
         self.servers = 0
         self.namespace = Namespace()
-        port, delayed, relayed = f"host{number}", f"delay{number}", f"relay{number}"
-        switch.run("ip", [f"link add {port} type veth peer name eth0 netns {self.namespace.path}"])
-        self.relay = None
-        if link.delay_ms:
-            switch.run("ip", [f"link add {delayed} type veth peer name {relayed}"])
-            switch.run("ip", [f"link set {each} up" for each in (port, relayed)])
-            self.relay = LocalProcess(_delay(port, relayed, link.delay_ms), _NOWHERE, _NOWHERE, lambda *_: None, switch)
-            self.relay.wait_ready(_READY_S)
-        switch.run("ip", [f"link set {delayed if link.delay_ms else port} master switch up"])
+        self.port = f"host{number}"
+        # `knee-link` reads the port's number in the address.
+        ethernet = f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}"
+        far = f"peer name eth0 address {ethernet} netns {self.namespace.path}"
+        switch.run("ip", [f"link add {self.port} type veth {far}", f"link set {self.port} up"])
         self.namespace.run("ip", ["link set lo up", f"addr add {self.address}/16 dev eth0", "link set eth0 up"])
-        for where, device, mbit in ((self.namespace, "eth0", link.send_mbit), (switch, port, link.receive_mbit)):
+        for where, device, mbit in ((self.namespace, "eth0", link.send_mbit), (switch, self.port, link.receive_mbit)):
             if mbit is not None:
                 bytes_per_s = mbit * 1e6 / 8
                 burst = max(_BURST_BYTES_MIN, round(_BURST_S * bytes_per_s))
                 rule = f"tbf rate {bytes_per_s:.0f}bps burst {burst} limit {_QUEUE_BYTES}"
                 where.run("tc", [f"qdisc add dev {device} root {rule}"])
-
-
-def _delay(host: str, switch: str, delay_ms: float) -> Command:
-    argv = [
-        str(programs.find("knee-link")),
-        *("--host", host, "--switch", switch, "--delay-us", str(round(delay_ms * 1000))),
-        *("--tied-to-parent", str(os.getpid())),
-    ]
-    return Command(switch, "link", tuple(argv))
 
 
 class EmulatedHosts(LocalHost):
@@ -72,6 +59,7 @@ class EmulatedHosts(LocalHost):
         super().__init__()
         self._places: dict[str, Place] = {}
         self._switch: Namespace | None = None
+        self._relay: LocalProcess | None = None
 
     def place(self, name: str, link: Link) -> None:
         try:
@@ -79,16 +67,30 @@ class EmulatedHosts(LocalHost):
                 self._switch = Namespace()
                 self._switch.run("ip", ["link set lo up", "link add switch type bridge", "link set switch up"])
             self._places[name] = Place(len(self._places), link, self._switch)
+            self._connect(self._switch)
         except OSError as error:
             raise ProcessError(
                 f'measure.hosts = "emulated": cannot make a network namespace: {error.strerror}; run Knee as root or '
                 "under `unshare --user --map-root-user`, or take local hosts"
             ) from error
 
+    def _connect(self, switch: Namespace) -> None:
+        """Connect all ports: with a bridge, or with `knee-link` if a link has a delay."""
+        places = self._places.values()
+        if not any(place.link.delay_ms for place in places):
+            switch.run("ip", [f"link set {place.port} master switch" for place in places])
+            return
+        if self._relay is not None:
+            self._relay.stop(0)
+        switch.run("ip", [f"link set {place.port} nomaster" for place in places])
+        ports = (f"--port={place.port}={round(place.link.delay_ms * 1000)}" for place in places)
+        argv = (str(programs.find("knee-link")), *ports, "--tied-to-parent", str(os.getpid()))
+        self._relay = LocalProcess(Command("links", "link", argv), _NOWHERE, _NOWHERE, lambda *_: None, switch)
+        self._relay.wait_ready(_READY_S)
+
     @property
     def relays(self) -> Mapping[str, int]:
-        relays = [place.relay for place in self._places.values() if place.relay is not None]
-        return {f"links-{number}": relay.pid for number, relay in enumerate(relays)}
+        return {} if self._relay is None else {"links": self._relay.pid}
 
     def placed(self, name: str) -> Place:
         return self._places[name]
@@ -106,9 +108,10 @@ class EmulatedHosts(LocalHost):
         try:
             super().close(grace_s)
         finally:
+            if self._relay is not None:
+                self._relay.stop(grace_s)
+                self._relay = None
             for place in self._places.values():
-                if place.relay is not None:
-                    place.relay.stop(grace_s)
                 place.namespace.close()
             self._places.clear()
             if self._switch is not None:
