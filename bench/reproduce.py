@@ -91,6 +91,8 @@ def write_points(name: str, run: Run) -> None:
             point |= {column: f"{mean.estimate:.5g}", f"{column}_half": half}
         points.append(point | {"repetitions": rows.height, "observed_s": rows["observed_s"][0]})
     pl.DataFrame(points).write_csv(PAGE.parent / "points" / f"{name}.csv")
+    path = PAGE.parent / "points" / f"{name}-model.csv"
+    path.unlink(missing_ok=True)
     if run.findings.beside:
         model = [
             {"configuration": each.label, "model": each.name, "clients": each.clients}
@@ -98,7 +100,7 @@ def write_points(name: str, run: Run) -> None:
             | {f"measured {quantity}": f"{mean.estimate:.4g}" for quantity, mean in each.measured.items()}
             for each in run.findings.beside
         ]
-        pl.DataFrame(model).write_csv(PAGE.parent / "points" / f"{name}-model.csv")
+        pl.DataFrame(model).write_csv(path)
 
 
 def lines_of(rows: list[Row]) -> str:

@@ -7,6 +7,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -19,7 +21,7 @@ from knee.data import Dataset
 from knee.data.observations import observations
 from knee.data.utilization import utilizations
 from knee.errors import ProcessError
-from knee.lab.hosts import Link, emulated
+from knee.lab.hosts import Link, emulated, meter
 from knee.lab.hosts.emulated import EmulatedHosts
 from knee.lab.hosts.meter import LinkCheck, check_links
 
@@ -115,6 +117,41 @@ def test_check_measures_delay_and_rate_of_each_host(tmp_path: Path) -> None:
     assert near.sending_mbit <= 10.3 and near.receiving_mbit <= 20.6, near
     assert near.sending_mbit > 5 and near.receiving_mbit > 10.3, near
     assert near.round_trip_ms < 10 <= far.round_trip_ms, (near, far)
+
+
+@pytest.fixture
+def hosts() -> Iterator[EmulatedHosts]:
+    if not IS_ROOT:
+        pytest.skip("only root emulates hosts in this process")
+    hosts = EmulatedHosts()
+    yield hosts
+    hosts.close(0)
+
+
+def test_frame_to_a_near_host_does_not_wait_for_one_to_a_far_host(hosts: EmulatedHosts) -> None:
+    for name, delay_ms in (("client", 0), ("near", 1), ("far", 200)):
+        hosts.place(name, Link(delay_ms=delay_ms))
+    client, near, far = map(hosts.placed, ("client", "near", "far"))
+    with meter._connected(client, far) as (to_far, at_far), meter._connected(client, near) as (to_near, at_near):
+        begun = time.monotonic()
+        to_far.send(b"x")
+        to_near.send(b"x")
+        at_near.recv(1)
+        near_s = time.monotonic() - begun
+        at_far.recv(1)
+        far_s = time.monotonic() - begun
+    assert near_s < 0.1 < 0.19 < far_s
+
+
+def test_end_of_the_emulation_is_named(hosts: EmulatedHosts) -> None:
+    hosts.place("far", Link(delay_ms=1))
+    hosts.placed("far")
+    hosts.check()
+    switch = psutil.Process(hosts.relays["links"])
+    switch.kill()
+    wait_until(lambda: is_gone(switch), "it has ended", PATIENCE_S)
+    with pytest.raises(ProcessError, match="the emulation of links ended during the run: killed by SIGKILL"):
+        hosts.check()
 
 
 def test_link_that_is_not_as_declared_is_named() -> None:

@@ -1,4 +1,4 @@
-//! An end of the link: a packet socket on an interface (packet(7)). A frame has its virtio header and its arrival time.
+//! An end of a link: a packet socket on an interface (packet(7)). A frame has its virtio header and its arrival time.
 
 use std::ffi::CString;
 use std::fs::File;

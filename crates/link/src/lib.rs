@@ -24,7 +24,7 @@ const PROGRAM: &str = "knee-link";
 
 /// Passes frames between interfaces, and delays them.
 ///
-/// The last two bytes of a frame's Ethernet address are the number of its port. The first port is 0.
+/// The last two bytes of a frame's destination address are the number of a port. The first port is 0.
 #[derive(Debug, Parser)]
 #[command(name = PROGRAM, version)]
 struct Flags {
@@ -57,12 +57,14 @@ fn run(flags: &Flags) -> Result<(), Failure> {
         Ok(Port { socket, delay: *delay })
     };
     let ports: Arc<[Port]> = flags.port.iter().map(open).collect::<Result<_, Failure>>()?;
-    println!("{{\"type\":\"ready\"}}");
     let (failed, failures) = mpsc::channel();
     for from in 0..ports.len() {
         let (ports, failed) = (Arc::clone(&ports), failed.clone());
-        thread::spawn(move || failed.send(relay(&ports, from)));
+        thread::Builder::new()
+            .spawn(move || failed.send(relay(&ports, from)))
+            .map_err(|error| Failure::system("cannot start a thread", &error))?;
     }
+    println!("{{\"type\":\"ready\"}}");
     match failures.recv() {
         Ok(Err(error)) => Err(Failure::system("cannot relay", &error)),
         _ => Ok(()),

@@ -24,8 +24,8 @@ const PASSING: Duration = Duration::from_micros(30);
 /// Change of the expected lateness after a wake-up, and its largest value.
 const STEP: Duration = Duration::from_micros(5);
 const LATE_MAX: Duration = Duration::from_micros(500);
-/// The clock may jump: an older arrival counts as one of this age.
-const FORGOTTEN: Duration = Duration::from_secs(1);
+/// A thread reads at least this often while frames wait, so that the socket's buffer does not overflow.
+const SLEEP_MAX: Duration = Duration::from_millis(2);
 
 /// The switch's end of a host's link.
 pub(crate) struct Port {
@@ -45,7 +45,8 @@ struct Relay<'a> {
     ports: &'a [Port],
     from: usize,
     waiting: Vec<Waiting>,
-    /// The shortest delay to a host that this one has sent to: a frame that arrives now is due no earlier.
+    /// The shortest delay to a host that this one has sent to. A frame that arrives now is due no earlier; only the
+    /// first one to a nearer host, and a broadcast, may leave late.
     delay_min: Duration,
     free: Vec<Vec<u8>>,
     room: Vec<u8>,
@@ -95,24 +96,32 @@ impl<'a> Relay<'a> {
     /// Waits until the next frame is due, or one arrives that may be due before it.
     fn wait(&mut self) -> io::Result<()> {
         let due = self.waiting.iter().filter_map(|to| to.frames.front()).map(|(due, _)| *due).min();
-        let Some(due) = due else { return self.wait_for_frame(None) };
-        let wanted = due - self.late;
-        let pause = wanted.saturating_duration_since(Instant::now());
-        if pause.is_zero() {
+        let Some(due) = due else { return self.arrives_within(None).map(|_| ()) };
+        let (wanted, now) = (due - self.late, Instant::now());
+        if wanted <= now {
+            // The last wake-up was less late than expected.
+            thread::sleep(due.saturating_duration_since(now + EARLY));
             return Ok(());
         }
+        let pause = wanted - now;
         if pause > self.delay_min {
-            return self.wait_for_frame(Some(pause));
+            if self.arrives_within(Some(pause))? {
+                return Ok(());
+            }
+        } else {
+            thread::sleep(pause.min(SLEEP_MAX));
+            if pause > SLEEP_MAX {
+                return Ok(());
+            }
         }
-        thread::sleep(pause);
         let later = wanted.elapsed() > self.late;
         self.late =
             if later { (self.late + STEP).min(LATE_MAX) } else { self.late.saturating_sub(STEP) };
         Ok(())
     }
 
-    /// Waits until a frame arrives, at most for a time.
-    fn wait_for_frame(&self, most: Option<Duration>) -> io::Result<()> {
+    /// Waits until a frame arrives, at most for a time; returns whether there is one.
+    fn arrives_within(&self, most: Option<Duration>) -> io::Result<bool> {
         let socket = self.ports[self.from].socket.as_raw_fd();
         let mut file = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
         let most = most.map(|most| libc::timespec {
@@ -129,18 +138,22 @@ impl<'a> Relay<'a> {
             )
         };
         let error = io::Error::last_os_error();
-        if found < 0 && error.kind() != ErrorKind::Interrupted { Err(error) } else { Ok(()) }
+        if found < 0 && error.kind() != ErrorKind::Interrupted {
+            Err(error)
+        } else {
+            Ok(found != 0)
+        }
     }
 
-    /// Takes the frames that have arrived. A frame is due one delay after its arrival.
+    /// Takes the frames that have arrived. A frame is due after its arrival by the delays of both links.
     fn receive(&mut self) -> io::Result<()> {
         let mut socket = &self.ports[self.from].socket;
         let (now, clock) = (Instant::now(), SystemTime::now());
         for _ in 0..BATCH {
             match socket.read(&mut self.room) {
                 Ok(bytes) => {
-                    let arrived = now - age(socket.as_raw_fd(), clock)?.min(FORGOTTEN);
-                    self.queue(bytes, arrived);
+                    let passed = age(socket.as_raw_fd(), clock)? + PASSING;
+                    self.queue(bytes, now, passed);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -150,8 +163,9 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// Queues the frame in `room` for the port that its address names, or for all others.
-    fn queue(&mut self, bytes: usize, arrived: Instant) {
+    /// Queues the frame in `room` for the port that its address names, or for all others. It has already passed a part
+    /// of the delay.
+    fn queue(&mut self, bytes: usize, now: Instant, passed: Duration) {
         let frame = &self.room[..bytes];
         let ports = match addressed(frame) {
             Some(port) if port < self.ports.len() => {
@@ -166,7 +180,7 @@ impl<'a> Relay<'a> {
             copy.clear();
             copy.extend_from_slice(frame);
             let to = &mut self.waiting[port];
-            to.frames.push_back((arrived + to.delay.saturating_sub(PASSING), copy));
+            to.frames.push_back((now + to.delay.saturating_sub(passed), copy));
         }
     }
 

@@ -1,4 +1,4 @@
-//! `knee-link` delays the frames of an emulated host; the crate `knee_link` holds the code.
+//! `knee-link` delays the frames of emulated hosts; the crate `knee_link` holds the code.
 
 fn main() -> std::process::ExitCode {
     knee_link::main()

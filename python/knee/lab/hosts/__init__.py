@@ -121,7 +121,7 @@ class Host(Protocol):
         """The output of a short program, such as its version; None if it fails."""
 
     def check(self) -> None:
-        """Raise LostWorkerError if a worker of a cluster was lost."""
+        """Raise LostWorkerError if a worker of a cluster was lost, ProcessError if the emulation of links ended."""
 
     def close(self, grace_s: float) -> None:
         """Stop every running process, the last started first, and kill their descendants. A worker of a cluster also

@@ -15,7 +15,7 @@ from pathlib import Path
 from knee.errors import ProcessError
 from knee.lab import programs
 from knee.lab.command import Command
-from knee.lab.hosts import Link
+from knee.lab.hosts import Link, OnLine
 from knee.lab.hosts.local import LocalHost, LocalProcess
 from knee.lab.hosts.namespaces import Namespace
 
@@ -60,6 +60,8 @@ class EmulatedHosts(LocalHost):
         self._places: dict[str, Place] = {}
         self._switch: Namespace | None = None
         self._relay: LocalProcess | None = None
+        self._connected = 0
+        """Hosts that the switch connects."""
 
     def place(self, name: str, link: Link) -> None:
         try:
@@ -67,32 +69,43 @@ class EmulatedHosts(LocalHost):
                 self._switch = Namespace()
                 self._switch.run("ip", ["link set lo up", "link add switch type bridge", "link set switch up"])
             self._places[name] = Place(len(self._places), link, self._switch)
-            self._connect(self._switch)
         except OSError as error:
             raise ProcessError(
                 f'measure.hosts = "emulated": cannot make a network namespace: {error.strerror}; run Knee as root or '
                 "under `unshare --user --map-root-user`, or take local hosts"
             ) from error
 
-    def _connect(self, switch: Namespace) -> None:
-        """Connect all ports: with a bridge, or with `knee-link` if a link has a delay."""
+    def start(self, command: Command, lines: Path, log: Path, on_line: OnLine) -> LocalProcess:
+        self._connect()
+        return super().start(command, lines, log, on_line)
+
+    def _connect(self) -> None:
+        """Connect the new hosts with all others: with a bridge, or with `knee-link` if a link has a delay."""
         places = self._places.values()
+        if self._switch is None or self._connected == len(places):
+            return
+        self._connected = len(places)
         if not any(place.link.delay_ms for place in places):
-            switch.run("ip", [f"link set {place.port} master switch" for place in places])
+            self._switch.run("ip", [f"link set {place.port} master switch" for place in places])
             return
         if self._relay is not None:
             self._relay.stop(0)
-        switch.run("ip", [f"link set {place.port} nomaster" for place in places])
+        self._switch.run("ip", [f"link set {place.port} nomaster" for place in places])
         ports = (f"--port={place.port}={round(place.link.delay_ms * 1000)}" for place in places)
         argv = (str(programs.find("knee-link")), *ports, "--tied-to-parent", str(os.getpid()))
-        self._relay = LocalProcess(Command("links", "link", argv), _NOWHERE, _NOWHERE, lambda *_: None, switch)
+        self._relay = LocalProcess(Command("links", "link", argv), _NOWHERE, _NOWHERE, lambda *_: None, self._switch)
         self._relay.wait_ready(_READY_S)
+
+    def check(self) -> None:
+        if self._relay is not None and self._relay.poll() is not None:
+            raise ProcessError(f"the emulation of links ended during the run: {self._relay.describe()}")
 
     @property
     def relays(self) -> Mapping[str, int]:
         return {} if self._relay is None else {"links": self._relay.pid}
 
     def placed(self, name: str) -> Place:
+        self._connect()
         return self._places[name]
 
     def free_address(self, name: str) -> str:
@@ -114,6 +127,7 @@ class EmulatedHosts(LocalHost):
             for place in self._places.values():
                 place.namespace.close()
             self._places.clear()
+            self._connected = 0
             if self._switch is not None:
                 self._switch.close()
                 self._switch = None

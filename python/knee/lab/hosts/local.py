@@ -324,8 +324,10 @@ class LocalHost(Host):
         # Only then are all descendants orphans.
         for process in self._processes:
             process.wait_ended(max(0.0, deadline - time.monotonic()))
-        while (left := _orphans()) and time.monotonic() < deadline:
+        while left := _orphans():
             kill(left)
+            if time.monotonic() > deadline:
+                break
             psutil.wait_procs(left, timeout=1)
         failures = []
         for process in self._processes:
