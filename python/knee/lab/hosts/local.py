@@ -321,7 +321,7 @@ class LocalHost(Host):
         for process in self._processes:
             process.kill()
         deadline = time.monotonic() + _KILLED_S
-        # Only then are all descendants orphans.
+        # A descendant is an orphan once its parent has ended.
         for process in self._processes:
             process.wait_ended(max(0.0, deadline - time.monotonic()))
         while left := _orphans():
