@@ -10,6 +10,8 @@ import os
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 from knee.errors import ProcessError
@@ -20,11 +22,16 @@ _CLONE_NEWNET = 0x4000_0000
 _HEADER_BYTES = 66
 """Of a frame: Ethernet (14), IP (20), TCP with time stamps (32)."""
 
+_CONGESTION_CONTROL = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+
 _T = TypeVar("_T")
 
 
 class Namespace:
-    """A network namespace. Raises OSError without the right to make one."""
+    """A network namespace. Raises OSError without the right to make one.
+
+    Its TCP controls congestion with Reno, which every kernel has: BBR, the default of some machines, also paces.
+    """
 
     def __init__(self) -> None:
         self._file = _in_thread(_unshared)
@@ -81,6 +88,8 @@ def network_bytes(interfaces: str, protocols: str) -> tuple[int, int]:
 
 def _unshared() -> int:
     _checked(ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNET))
+    with suppress(OSError):
+        _CONGESTION_CONTROL.write_text("reno")
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
