@@ -58,7 +58,11 @@ fn run(flags: &Flags) -> Result<(), Failure> {
     };
     let ports: Arc<[Port]> = flags.port.iter().map(open).collect::<Result<_, Failure>>()?;
     let (failed, failures) = mpsc::channel();
-    for from in 0..ports.len() {
+    // A thread with several hosts wakes up less often, so half of the processors remain for the hosts.
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let threads = (processors / 2).clamp(1, ports.len());
+    for thread in 0..threads {
+        let from = (thread..ports.len()).step_by(threads).collect();
         let (ports, failed) = (Arc::clone(&ports), failed.clone());
         thread::Builder::new()
             .spawn(move || failed.send(relay(&ports, from)))

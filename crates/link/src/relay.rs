@@ -1,4 +1,4 @@
-//! The loop: frames of a host come in, wait, and go out to other hosts.
+//! The loop: frames of some hosts come in, wait, and go out to other hosts.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -14,7 +14,7 @@ use crate::interface::age;
 const FRAME_BYTES_MAX: usize = 66_000;
 /// Bytes of the virtio header in front of a frame.
 const HEADER_BYTES: usize = 10;
-/// Frames that come in before others go out.
+/// Frames of a host that come in before others go out.
 const BATCH: usize = 64;
 /// Frames leave this much early together with a frame that is due, so that they share its wake-up.
 const EARLY: Duration = Duration::from_micros(50);
@@ -34,19 +34,23 @@ pub(crate) struct Port {
     pub(crate) delay: Duration,
 }
 
-/// The frames from one host that wait for one port, in their order.
-struct Waiting {
-    delay: Duration,
-    frames: VecDeque<(Instant, Vec<u8>)>,
+struct Frame {
+    due: Instant,
+    to: usize,
+    bytes: Vec<u8>,
 }
 
-/// The frames of one host.
+/// The frames of some hosts.
 struct Relay<'a> {
     ports: &'a [Port],
-    from: usize,
-    waiting: Vec<Waiting>,
-    /// The shortest delay to a host that this one has sent to. A frame that arrives now is due no earlier; only the
-    /// first one to a nearer host, and a broadcast, may leave late.
+    /// The hosts.
+    from: Vec<usize>,
+    /// Their sockets, and whether each one has frames.
+    sockets: Vec<libc::pollfd>,
+    /// In the order in which they are due.
+    waiting: VecDeque<Frame>,
+    /// The shortest delay of a frame so far. A frame that arrives now is due no earlier; only the first one to a nearer
+    /// host, and a broadcast, may leave late.
     delay_min: Duration,
     free: Vec<Vec<u8>>,
     room: Vec<u8>,
@@ -54,12 +58,12 @@ struct Relay<'a> {
     late: Duration,
 }
 
-/// Relays the frames of one host to all others, until a signal ends the process. A frame waits for the delays of both
+/// Relays the frames of some hosts to all others, until a signal ends the process. A frame waits for the delays of both
 /// links.
 ///
 /// # Errors
-/// When the port cannot be read.
-pub(crate) fn relay(ports: &[Port], from: usize) -> io::Result<()> {
+/// When a port cannot be read.
+pub(crate) fn relay(ports: &[Port], from: Vec<usize>) -> io::Result<()> {
     go_first();
     let mut relay = Relay::new(ports, from);
     loop {
@@ -77,15 +81,17 @@ fn go_first() {
 }
 
 impl<'a> Relay<'a> {
-    fn new(ports: &'a [Port], from: usize) -> Self {
-        let own = ports[from].delay;
+    fn new(ports: &'a [Port], from: Vec<usize>) -> Self {
+        let socket = |&from: &usize| libc::pollfd {
+            fd: ports[from].socket.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
         Self {
             ports,
+            sockets: from.iter().map(socket).collect(),
             from,
-            waiting: ports
-                .iter()
-                .map(|to| Waiting { delay: own + to.delay, frames: VecDeque::new() })
-                .collect(),
+            waiting: VecDeque::new(),
             delay_min: Duration::MAX,
             free: Vec::new(),
             room: vec![0; FRAME_BYTES_MAX],
@@ -93,24 +99,24 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Waits until the next frame is due, or one arrives that may be due before it.
+    /// Waits until the next frame is due, or one arrives that may be due before it. Then finds which sockets have
+    /// frames.
     fn wait(&mut self) -> io::Result<()> {
-        let due = self.waiting.iter().filter_map(|to| to.frames.front()).map(|(due, _)| *due).min();
-        let Some(due) = due else { return self.arrives_within(None).map(|_| ()) };
+        let Some(&Frame { due, .. }) = self.waiting.front() else {
+            return self.arrives_within(None).map(|_| ());
+        };
         let (wanted, now) = (due - self.late, Instant::now());
-        if wanted <= now {
-            // The last wake-up was less late than expected.
-            thread::sleep(due.saturating_duration_since(now + EARLY));
-            return Ok(());
-        }
-        let pause = wanted - now;
+        let pause = wanted.saturating_duration_since(now);
         if pause > self.delay_min {
             if self.arrives_within(Some(pause))? {
                 return Ok(());
             }
         } else {
-            thread::sleep(pause.min(SLEEP_MAX));
-            if pause > SLEEP_MAX {
+            // Without a pause, the last wake-up was less late than expected.
+            let rest = due.saturating_duration_since(now + EARLY);
+            thread::sleep(if pause.is_zero() { rest } else { pause.min(SLEEP_MAX) });
+            self.arrives_within(Some(Duration::ZERO))?;
+            if pause.is_zero() || pause > SLEEP_MAX {
                 return Ok(());
             }
         }
@@ -120,19 +126,17 @@ impl<'a> Relay<'a> {
         Ok(())
     }
 
-    /// Waits until a frame arrives, at most for a time; returns whether there is one.
-    fn arrives_within(&self, most: Option<Duration>) -> io::Result<bool> {
-        let socket = self.ports[self.from].socket.as_raw_fd();
-        let mut file = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
+    /// Waits until a frame arrives, at most for a time; returns whether there is one, and notes at which sockets.
+    fn arrives_within(&mut self, most: Option<Duration>) -> io::Result<bool> {
         let most = most.map(|most| libc::timespec {
             tv_sec: most.as_secs() as libc::time_t,
             tv_nsec: most.subsec_nanos().into(),
         });
-        // SAFETY: the file and the time outlive the call; there is no signal mask.
+        // SAFETY: the sockets and the time outlive the call; there is no signal mask.
         let found = unsafe {
             libc::ppoll(
-                &raw mut file,
-                1,
+                self.sockets.as_mut_ptr(),
+                self.sockets.len() as libc::nfds_t,
                 most.as_ref().map_or(ptr::null(), ptr::from_ref),
                 ptr::null(),
             )
@@ -147,17 +151,21 @@ impl<'a> Relay<'a> {
 
     /// Takes the frames that have arrived. A frame is due after its arrival by the delays of both links.
     fn receive(&mut self) -> io::Result<()> {
-        let mut socket = &self.ports[self.from].socket;
         let (now, clock) = (Instant::now(), SystemTime::now());
-        for _ in 0..BATCH {
-            match socket.read(&mut self.room) {
-                Ok(bytes) => {
-                    let passed = age(socket.as_raw_fd(), clock)? + PASSING;
-                    self.queue(bytes, now, passed);
+        for own in 0..self.from.len() {
+            let from = self.from[own];
+            let mut socket = &self.ports[from].socket;
+            let most = if self.sockets[own].revents == 0 { 0 } else { BATCH };
+            for _ in 0..most {
+                match socket.read(&mut self.room) {
+                    Ok(bytes) => {
+                        let passed = age(socket.as_raw_fd(), clock)? + PASSING;
+                        self.queue(from, bytes, now, passed);
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -165,36 +173,36 @@ impl<'a> Relay<'a> {
 
     /// Queues the frame in `room` for the port that its address names, or for all others. It has already passed a part
     /// of the delay.
-    fn queue(&mut self, bytes: usize, now: Instant, passed: Duration) {
+    fn queue(&mut self, from: usize, bytes: usize, now: Instant, passed: Duration) {
         let frame = &self.room[..bytes];
+        let delay_to = |to: usize| self.ports[from].delay + self.ports[to].delay;
         let ports = match addressed(frame) {
             Some(port) if port < self.ports.len() => {
-                self.delay_min = self.delay_min.min(self.waiting[port].delay);
+                self.delay_min = self.delay_min.min(delay_to(port));
                 port..port + 1
             }
             Some(_) => return,
             None => 0..self.ports.len(),
         };
-        for port in ports.filter(|port| *port != self.from) {
+        for to in ports.filter(|to| *to != from) {
             let mut copy = self.free.pop().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(frame);
-            let to = &mut self.waiting[port];
-            to.frames.push_back((now + to.delay.saturating_sub(passed), copy));
+            let due = now + delay_to(to).saturating_sub(passed);
+            let place = self.waiting.partition_point(|earlier| earlier.due <= due);
+            self.waiting.insert(place, Frame { due, to, bytes: copy });
         }
     }
 
     /// Sends the frames that are due. A port that takes none, like a full link or an unready device, drops them.
     fn send(&mut self) {
         let now = Instant::now() + EARLY;
-        for (to, port) in self.waiting.iter_mut().zip(self.ports) {
-            while to.frames.front().is_some_and(|(due, _)| *due <= now) {
-                if let Some((_, frame)) = to.frames.pop_front() {
-                    // TCP sends a dropped frame again, as on a real link.
-                    let _ = (&port.socket).write(&frame);
-                    if self.free.len() < BATCH {
-                        self.free.push(frame);
-                    }
+        while self.waiting.front().is_some_and(|frame| frame.due <= now) {
+            if let Some(frame) = self.waiting.pop_front() {
+                // TCP sends a dropped frame again, as on a real link.
+                let _ = (&self.ports[frame.to].socket).write(&frame.bytes);
+                if self.free.len() < BATCH {
+                    self.free.push(frame.bytes);
                 }
             }
         }
