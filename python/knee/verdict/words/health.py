@@ -80,8 +80,8 @@ def warning(found: HealthWarning) -> str:
         case Stolen(median, worst):
             return (
                 f"The hypervisor kept {median:.0%} of the machine's CPU time for other guests in the median run, and "
-                f"{worst:.0%} in the worst. These guests may cause the noise. Measure when they are idle, or on a "
-                "machine without other guests."
+                f"{worst:.0%} in the worst. These guests may cause the noise. Measure when they are idle, on a machine "
+                "without other guests, or let idle processors poll before they halt (Linux: haltpoll)."
             )
         case SpeedChanged(affected, points, worst):
             return (
