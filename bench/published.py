@@ -128,13 +128,19 @@ def sent(host: str) -> Measured:
 
 
 def crossing(run: Run) -> Interval:
-    """The fewest keys from which on a sharded multi-get is not the slower one; 0 if it is always slower."""
-    whole, sharded = (
-        pl.col("response_ms").filter(pl.col("middleware.multiget") == how).mean() for how in ("whole", "sharded")
-    )
-    by_keys = run.table.group_by(pl.col("workload.multiget").alias("keys")).agg((sharded > whole).alias("is_slower"))
-    last_slower = max(by_keys.filter("is_slower")["keys"].to_list(), default=0)
-    return _exactly(min((keys for keys in by_keys["keys"].to_list() if keys > last_slower), default=0))
+    """The fewest keys from which on a sharded multi-get is not the slower one; 0 if it is always slower.
+
+    It is slower if its 95 % interval lies above that of the whole multi-get.
+    """
+
+    def is_slower(keys: int) -> bool:
+        levels = ({"workload.multiget": keys, "middleware.multiget": how} for how in ("sharded", "whole"))
+        sharded, whole = (mean_interval(run.at(each)["response_ms"].to_list()) for each in levels)
+        return sharded.estimate - (sharded.half_width or 0) > whole.estimate + (whole.half_width or 0)
+
+    counts = run.table["workload.multiget"].unique().to_list()
+    last_slower = max(filter(is_slower, counts), default=0)
+    return _exactly(min((keys for keys in counts if keys > last_slower), default=0))
 
 
 def _exactly(value: object) -> Interval:
