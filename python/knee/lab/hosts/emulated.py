@@ -21,10 +21,10 @@ from knee.lab.hosts.namespaces import Namespace
 
 _PORT = 11_000
 """The first port of a host; each server of the host takes the next one."""
-_BURST_S = 0.005
+_BURST_S = 0.001
 _BURST_BYTES_MIN = 3_200
-"""A bucket holds what its link sends in `_BURST_S`, and at least two frames. A stall of the machine up to `_BURST_S` thus
-costs no rate: with 1 ms, a virtual machine with 4 % of stolen time lost up to 2.5 % of 100 Mbit/s."""
+"""A bucket holds what its link sends in `_BURST_S`, and at least two frames. A larger one would hide the queue of a
+link that is not full; a smaller one loses more rate when a virtual machine stalls."""
 _QUEUE_BYTES = 1 << 24
 _HOSTS_PER_NET = 250
 _NOWHERE = Path(os.devnull)

@@ -30,7 +30,8 @@ _T = TypeVar("_T")
 class Namespace:
     """A network namespace. Raises OSError without the right to make one.
 
-    Its TCP controls congestion with Reno, which every kernel has: BBR, the default of some machines, also paces.
+    Its TCP controls congestion with Reno, which every kernel has, if /proc/sys may be written. BBR, the default of some
+    machines, would pace.
     """
 
     def __init__(self) -> None:
