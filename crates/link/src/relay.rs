@@ -49,6 +49,8 @@ struct Relay<'a> {
     sockets: Vec<libc::pollfd>,
     /// In the order in which they are due.
     waiting: VecDeque<Frame>,
+    /// When the last frame of each host to each port is due. A stall between two clocks would let the next one overtake.
+    last: Vec<Instant>,
     /// The shortest delay of a frame so far. A frame that arrives now is due no earlier; only the first one to a nearer
     /// host, and a broadcast, may leave late.
     delay_min: Duration,
@@ -68,8 +70,10 @@ pub(crate) fn relay(ports: &[Port], from: Vec<usize>) -> io::Result<()> {
     let mut relay = Relay::new(ports, from);
     loop {
         relay.wait()?;
-        relay.receive()?;
-        relay.send();
+        for own in 0..relay.from.len() {
+            relay.receive(own)?;
+            relay.send();
+        }
     }
 }
 
@@ -90,6 +94,7 @@ impl<'a> Relay<'a> {
         Self {
             ports,
             sockets: from.iter().map(socket).collect(),
+            last: vec![Instant::now(); from.len() * ports.len()],
             from,
             waiting: VecDeque::new(),
             delay_min: Duration::MAX,
@@ -149,23 +154,22 @@ impl<'a> Relay<'a> {
         }
     }
 
-    /// Takes the frames that have arrived. A frame is due after its arrival by the delays of both links.
-    fn receive(&mut self) -> io::Result<()> {
+    /// Takes the frames that have arrived from a host. A frame is due after its arrival by the delays of both links.
+    fn receive(&mut self, own: usize) -> io::Result<()> {
+        if self.sockets[own].revents == 0 {
+            return Ok(());
+        }
+        let mut socket = &self.ports[self.from[own]].socket;
         let (now, clock) = (Instant::now(), SystemTime::now());
-        for own in 0..self.from.len() {
-            let from = self.from[own];
-            let mut socket = &self.ports[from].socket;
-            let most = if self.sockets[own].revents == 0 { 0 } else { BATCH };
-            for _ in 0..most {
-                match socket.read(&mut self.room) {
-                    Ok(bytes) => {
-                        let passed = age(socket.as_raw_fd(), clock)? + PASSING;
-                        self.queue(from, bytes, now, passed);
-                    }
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    Err(error) => return Err(error),
+        for _ in 0..BATCH {
+            match socket.read(&mut self.room) {
+                Ok(bytes) => {
+                    let passed = age(socket.as_raw_fd(), clock)? + PASSING;
+                    self.queue(own, bytes, now, passed);
                 }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -173,7 +177,8 @@ impl<'a> Relay<'a> {
 
     /// Queues the frame in `room` for the port that its address names, or for all others. It has already passed a part
     /// of the delay.
-    fn queue(&mut self, from: usize, bytes: usize, now: Instant, passed: Duration) {
+    fn queue(&mut self, own: usize, bytes: usize, now: Instant, passed: Duration) {
+        let from = self.from[own];
         let frame = &self.room[..bytes];
         let delay_to = |to: usize| self.ports[from].delay + self.ports[to].delay;
         let ports = match addressed(frame) {
@@ -188,7 +193,9 @@ impl<'a> Relay<'a> {
             let mut copy = self.free.pop().unwrap_or_default();
             copy.clear();
             copy.extend_from_slice(frame);
-            let due = now + delay_to(to).saturating_sub(passed);
+            let last = &mut self.last[own * self.ports.len() + to];
+            let due = (*last).max(now + delay_to(to).saturating_sub(passed));
+            *last = due;
             let place = self.waiting.partition_point(|earlier| earlier.due <= due);
             self.waiting.insert(place, Frame { due, to, bytes: copy });
         }
