@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -143,13 +144,20 @@ def test_frame_to_a_near_host_does_not_wait_for_one_to_a_far_host(hosts: Emulate
     assert near_s < 0.1 < 0.19 < far_s
 
 
+def test_emulated_host_controls_congestion_with_reno(hosts: EmulatedHosts) -> None:
+    hosts.place("near", Link())
+    chosen = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    assert hosts.placed("near").namespace.call(chosen.read_text) == "reno\n"
+
+
 def test_end_of_the_emulation_is_named(hosts: EmulatedHosts) -> None:
     hosts.place("far", Link(delay_ms=1))
     hosts.placed("far")
     hosts.check()
-    switch = psutil.Process(hosts.relays["links"])
-    switch.kill()
-    wait_until(lambda: is_gone(switch), "it has ended", PATIENCE_S)
+    switch = hosts.relays["links"]
+    os.kill(switch, signal.SIGKILL)
+    # All its threads have ended, and its exit code is left for `check`.
+    os.waitid(os.P_PID, switch, os.WEXITED | os.WNOWAIT)
     with pytest.raises(ProcessError, match="the emulation of links ended during the run: killed by SIGKILL"):
         hosts.check()
 
