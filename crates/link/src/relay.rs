@@ -182,7 +182,7 @@ impl<'a> Relay<'a> {
         let frame = &self.room[..bytes];
         let delay_to = |to: usize| self.ports[from].delay + self.ports[to].delay;
         let ports = match addressed(frame) {
-            Some(port) if port < self.ports.len() => {
+            Some(port) if port < self.ports.len() && port != from => {
                 self.delay_min = self.delay_min.min(delay_to(port));
                 port..port + 1
             }
@@ -223,5 +223,32 @@ fn addressed(frame: &[u8]) -> Option<usize> {
             Some(u16::from_be_bytes([*high, *low]).into())
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    fn port() -> Port {
+        let (socket, _) = UnixDatagram::pair().expect("two sockets");
+        Port { socket: File::from(OwnedFd::from(socket)), delay: Duration::from_millis(2) }
+    }
+
+    #[test]
+    fn frame_after_a_stall_between_two_clocks_keeps_its_place() {
+        let ports = [port(), port()];
+        let mut relay = Relay::new(&ports, vec![0]);
+        let now = Instant::now();
+        relay.room[HEADER_BYTES..HEADER_BYTES + 6].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+        for (number, passed) in [(1, Duration::ZERO), (2, Duration::from_millis(1))] {
+            relay.room[0] = number;
+            relay.queue(0, HEADER_BYTES + 6, now, passed);
+        }
+        let order: Vec<u8> = relay.waiting.iter().map(|frame| frame.bytes[0]).collect();
+        assert_eq!(order, [1, 2]);
     }
 }
