@@ -6,9 +6,10 @@
 The points that have a published value are measured, with the length and the repetitions of the experiment's file.
 FOLDER keeps the runs: after an interruption, the same command continues. The program renews the rows of the named
 experiments in docs/reproductions/published.csv, the table of published.md and the picture of all ratios. It writes the
-means of each measured point to points/EXPERIMENT.csv, and the fitted queueing model beside the middlewares' queues to
-points/EXPERIMENT-model.csv. Any experiment of the folder experiments/ may be named. With --short it measures each point
-of the first report for 8 s, once (three times for the factorial designs), and only prints.
+means of each measured point to points/EXPERIMENT.csv. For the first report, it also writes the fitted queueing model
+beside the middlewares' queues to points/EXPERIMENT-model.csv. Any experiment of the folder experiments/ may be named.
+With --short it measures each point of the first report for 8 s, once (three times for the factorial designs), and only
+prints.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def rows_of(name: str, run: Run) -> list[Row]:
 def write_points(name: str, run: Run) -> None:
     """Write the mean throughput and response time of each point, with half the width of their 95 % intervals.
 
-    A second file has X (requests/s), ρ, E[n], E[n_q], E[r] and E[w] (ms) of model and measurement, as in seed 000,
-    tables 13 to 24.
+    For seed 000, a second file has X (requests/s), ρ, E[n], E[n_q], E[r] and E[w] (ms) of model and measurement, as in
+    its tables 13 to 24.
     """
     factors = run.dataset.factors
     points = []
@@ -93,7 +94,7 @@ def write_points(name: str, run: Run) -> None:
     pl.DataFrame(points).write_csv(PAGE.parent / "points" / f"{name}.csv")
     path = PAGE.parent / "points" / f"{name}-model.csv"
     path.unlink(missing_ok=True)
-    if run.findings.beside:
+    if name in SEED_000 and run.findings.beside:
         model = [
             {"configuration": each.label, "model": each.name, "clients": each.clients}
             | {f"model {quantity}": f"{value:.4g}" for quantity, value in each.model.items()}
