@@ -261,7 +261,7 @@ def test_system_that_computes_on_one_thread_is_named(tmp_path: Path, host: Local
 @pytest.mark.alone
 def test_load_generator_that_computes_on_one_thread_is_named(tmp_path: Path, host: LocalHost, port: int) -> None:
     words = Template.parse([sys.executable, "-c", BUSY_CLIENTS, "5", str(port), "{clients}", "{seconds}"])
-    # Runs of 1 s may have no steady part: on a busy machine, this program takes as long to start.
+    # On a busy machine, this program may start so late that a run of 1 s has no steady part.
     runs = Generator(host, words, SearchFolder.create(tmp_path, {}), 2, 60)
     found = _measured(runs, f"{SLOTS} {port} 1000 20", port, "station load generator")
     assert found.status == ("load generator" if found.names else "cannot tell")

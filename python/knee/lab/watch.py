@@ -31,7 +31,7 @@ _STEADY_MIN = 0.2
 """A shorter steady part may lie outside of the load, and is not used."""
 _SAMPLES = 20
 _PERIOD_MIN_S = 0.1
-"""The shortest steady part of a run of 1 s still has two samples."""
+"""A run of 1 s that ends 0.5 s late has a steady part of 0.35 s; it needs two samples in it."""
 _PROCESSES_KEPT = 5
 _BEYOND = 1.05
 """A part that used more than this multiple of its processors has others."""
