@@ -29,7 +29,7 @@ from knee.laws import laws_of_run, sentences
 from knee.stats.intervals import client_count
 from knee.verdict import Findings, analyse, render_text, words
 from knee.verdict.analyse import VERDICTS_MAX
-from knee.verdict.bottleneck import Bottleneck, find_bottleneck_at_rate
+from knee.verdict.bottleneck import Bottleneck, find_bottleneck, find_bottleneck_at_rate
 from knee.verdict.configuration import Verdict, with_demands
 from knee.verdict.evidence import evidence_of_run
 from knee.verdict.findings import Unexplained
@@ -876,3 +876,60 @@ def test_table_gets_no_names_of_run_settings(counts: tuple[int, ...]) -> None:
     text = render_text(analyse(parse("\n".join(["clients,throughput,response_ms,think_ms", *rows]), "theirs.csv")))
     assert "Measure more client counts" in text if len(counts) == 1 else "three times or more" in text
     assert "load.clients" not in text and "measure." not in text
+
+
+def filling(
+    throughput: dict[int, float], busy: dict[tuple[str, str], list[float]], load_limits: Sequence[str] = ()
+) -> Bottleneck:
+    """The bottleneck of three equal repetitions, with the utilisation of each role's resource by client count."""
+    runs = [(count, run) for count in throughput for run in range(3)]
+    keys = {"point": [count for count, _ in runs], "repetition": [run for _, run in runs]}
+    observations = pl.DataFrame({**keys, "clients": keys["point"], "throughput": [throughput[c] for c, _ in runs]})
+    utilization = pl.concat(
+        pl.DataFrame({**keys, "utilization": np.repeat(values, 3)}).with_columns(
+            role=pl.lit(role), process=pl.lit(f"{role}-0"), resource=pl.lit(resource)
+        )
+        for (role, resource), values in busy.items()
+    )
+    shares = pl.DataFrame(schema={**dict.fromkeys(keys, pl.Int64), "machine": str, "owner": str, "share": float})
+    return find_bottleneck(find_knee(curve(*throughput.items())), observations, utilization, shares, load_limits)
+
+
+QUEUE = {1: 3910.0, 2: 5127.0, 30: 5686.0, 100: 5686.0}
+"""Throughput of seed 001's loop with 20 slots, on two processors."""
+
+SLOTS, POOL = ("middleware", "worker slots"), ("middleware", "connections")
+
+
+@pytest.mark.parametrize(("at_knee", "is_late"), [(0.08, True), (0.4, True), (0.5, False)])
+def test_slots_that_fill_beyond_the_knee_are_no_bottleneck(at_knee: float, is_late: bool) -> None:
+    bottleneck = filling(QUEUE, {SLOTS: [at_knee / 2, at_knee, 0.92, 0.92]})
+    assert bottleneck.names == (() if is_late else ("the middleware's worker slots",))
+    if is_late:
+        assert words.bottleneck(bottleneck) == (
+            f"Cannot tell the bottleneck: the middleware's worker slots ({at_knee:.0%} busy at 2 clients, 92% at 100) "
+            "fill beyond the knee. Requests hold them far longer there, because they wait for another resource."
+        )
+
+
+@pytest.mark.parametrize("also", [("load", "thread"), ("store", "thread"), ("host", "host CPU")])
+def test_resource_that_fills_late_with_slots_is_no_bottleneck(also: tuple[str, str]) -> None:
+    slots = {SLOTS: [0.04, 0.08, 0.92, 0.92]}
+    bottleneck = filling(QUEUE, slots | {also: [0.2, 0.3, 0.8, 0.92]}, ["threads were late"])
+    assert (bottleneck.status, bottleneck.cause) == ("cannot tell", "fills late")
+    (named,) = (line for line in words.evidence(bottleneck) if "becomes full only beyond the knee" in line)
+    assert "(30% busy at 2 clients, 92% at 100)" in named
+    assert "The load generator reports that it was a limit: threads were late." in words.evidence(bottleneck)
+
+
+def test_slots_before_connections_that_fill_late_are_no_bottleneck() -> None:
+    throughput = {1: 1000.0, 4: 2000.0, 8: 2050.0, 100: 2050.0}
+    bottleneck = filling(throughput, {SLOTS: [0.2, 0.55, 0.95, 1.0], POOL: [0.15, 0.44, 0.8, 0.95]})
+    assert bottleneck.names == ()
+    assert [late.name for late in bottleneck.late] == ["the middleware's connections"]
+
+
+def test_slots_with_falling_throughput_stay_the_bottleneck() -> None:
+    falling = {1: 700.0, 2: 1000.0, 4: 1000.0, 8: 950.0, 100: 400.0}
+    bottleneck = filling(falling, {SLOTS: [0.7, 0.97, 0.99, 1.0, 1.0]})
+    assert bottleneck.names == ("the middleware's worker slots",)

@@ -3,7 +3,8 @@
 A queue alone does not show the bottleneck: worker slots that wait for a saturated store are also full. So a saturated
 physical resource (a thread, the CPUs) outranks saturated slots. Slots are the bottleneck only if no resource behind
 them is saturated (software bottlenecks: Neilson et al. 1995). Connections to a database rank between the two: slots
-wait for connections if there are fewer of them.
+wait for connections if there are fewer of them. Slots and connections are no bottleneck if requests hold them far
+longer beyond the knee.
 """
 
 from __future__ import annotations
@@ -33,9 +34,14 @@ CannotTell = Literal[
     "nothing saturated",
     "not explained",
     "waits",
+    "fills late",
     "other programs",
     "emulated links",
 ]
+
+_LONGER = 2
+"""By the utilisation law, a request holds a slot for U · m / X. If this time grows beyond the knee by at least this
+factor, requests wait in the slots for another resource."""
 
 _REPETITIONS_SURE = 3
 """With fewer repetitions, confidence in the verdict is lower."""
@@ -56,7 +62,7 @@ class Bottleneck:
     waiting       full slots and connections that only wait for the chosen resources
     later         a resource that saturates only beyond the knee
     unexplained   the station of a table that is busy but does not explain the plateau, for the causes "not explained"
-                  and "waits"
+                  and "waits"; the slots or connections for the cause "fills late"
     load_limit    a load generator's report that it was the bottleneck; empty without one
     unmeasured    parts without a measurement
     by_demand     the station with the largest service demand, if it is not among the chosen resources
@@ -85,6 +91,11 @@ class Bottleneck:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(candidate.name for candidate in self.chosen)
+
+    @property
+    def late(self) -> tuple[Candidate, ...]:
+        """The slots or connections that fill beyond the knee, where requests wait in them for another resource."""
+        return (self.unexplained,) if self.unexplained is not None and self.cause == "fills late" else ()
 
     @property
     def growing(self) -> Component | None:
@@ -235,6 +246,9 @@ class _Decision:
             return self._verdict(Bottleneck("load generator", chosen=generators))
         if not chosen:
             return self._cannot_tell("nothing saturated")
+        if all(map(self._fills_late, chosen)):
+            late = next((c for c in saturated if c.resource not in SOFT), None)
+            return self._verdict(Bottleneck("cannot tell", "fills late", unexplained=chosen[0], later=late))
         host = next((c for c in chosen if c.resource == "host CPU"), None)
         taken = {} if host is None else self.owners.get(host.process, {})
         if taken.get("others", 0.0) >= OUTSIDERS_DECISIVE:
@@ -249,6 +263,17 @@ class _Decision:
             later = next((c for c in saturated if c not in chosen), None)
         found = Bottleneck("found", chosen=tuple(chosen), full_host=host, waiting=waiting, later=later)
         return self._verdict(found, *self._doubts_of_load(taken))
+
+    def _fills_late(self, candidate: Candidate) -> bool:
+        """Whether these are slots or connections that requests hold far longer beyond the knee. A throughput that falls
+        beyond the knee counts as constant.
+        """
+        knee = self.knee.level
+        if knee is None or self.knee.status != "found" or candidate.resource not in SLOTS:
+            return False
+        most = self.knee.levels[-1].throughput.estimate
+        grown = candidate.at_most.estimate * min(knee.throughput.estimate, most)
+        return grown >= _LONGER * candidate.at_knee.estimate * most
 
     def _of_stations(self) -> Bottleneck:
         """The verdict on a table: a full station limits throughput, even if throughput still rises a little."""

@@ -113,7 +113,8 @@ def with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
     first = next((own.bottleneck for factors, own in known if factors == verdict.factors), None)
     bottleneck = verdict.bottleneck
     also = filter(verdict.limits.has, bottleneck.candidates) if verdict.limits else ()
-    if first is None or any(_is_station(candidate, first) for candidate in (*bottleneck.chosen, *also)):
+    named = (*bottleneck.chosen, *bottleneck.late, *also)
+    if first is None or any(_is_station(candidate, first) for candidate in named):
         return verdict
     bottleneck = replace(bottleneck, by_demand=first)
     if bottleneck.chosen:

@@ -41,6 +41,11 @@ def bottleneck(found: Bottleneck) -> str:
             if len(found.chosen) == 1
             else f"Several resources limit throughput together: {named}."
         )
+    for late in found.late:
+        return (
+            f"Cannot tell the bottleneck: {late.name} ({_busy(found, late)}) fill beyond the knee. Requests hold them "
+            "far longer there, because they wait for another resource."
+        )
     if found.unexplained is not None:
         return f"Cannot tell the bottleneck: {_why_unexplained(found, found.unexplained)}"
     others = found.cpu_shares.get("others", 0.0)
@@ -146,6 +151,13 @@ def _evidence(found: Bottleneck) -> list[str]:
             f"Busiest: {busiest}.",
             "The bottleneck may be an unmeasured resource: a link, a lock, another machine.",
         ]
+    if found.cause == "fills late":
+        return [
+            f"Busiest: {busiest}.",
+            _full_later(found.later, found) if found.later else "",
+            "The limit may be a resource that is nearly full, a lock, a disk, a link or another machine.",
+            f"The load generator reports that it was a limit: {found.load_limit}." if found.load_limit else "",
+        ]
     if found.unexplained is not None:
         remedy = (
             "Measure all that lies behind it, such as a database or a disk."
@@ -208,10 +220,14 @@ def _evidence_found(found: Bottleneck) -> list[str]:
         are, they = ("is", "it waits") if len(found.waiting) == 1 and found.waiting[0].plateau else ("are", "they wait")
         lines.append(f"{named} {are} full as well, because {they} for the bottleneck.")
     elif found.later is not None:
-        lines.append(f"{_capital(found.later.name)} becomes full only beyond the knee ({_busy(found, found.later)}).")
+        lines.append(_full_later(found.later, found))
     if found.load_limit:
         lines.append(f"The load generator also reports that it was a limit: {found.load_limit}.")
     return lines
+
+
+def _full_later(later: Candidate, found: Bottleneck) -> str:
+    return f"{_capital(later.name)} becomes full only beyond the knee ({_busy(found, later)})."
 
 
 def _growth(found: Bottleneck) -> str:
