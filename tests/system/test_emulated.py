@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -89,8 +90,17 @@ def test_killed_lab_leaves_no_process_and_no_interface(tmp_path: Path) -> None:
     before = set(psutil.net_if_addrs())
     running = lab(tmp_path, "run", "--no-report", "emulated.toml", "--set", "measure.seconds=60")
     wait_until(lambda: list(tmp_path.glob("runs/*/*/points/*/load-0.jsonl")) != [], "clients run", PATIENCE_S)
+
+    def names() -> set[str]:
+        found = set()
+        for program in psutil.Process(running.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                found.add(program.name())
+        return found
+
+    # A program is `nsenter` before it is itself.
+    wait_until(lambda: {"knee-link", "knee-load", "knee-kv"} <= names(), "all programs run", PATIENCE_S)
     programs = psutil.Process(running.pid).children(recursive=True)
-    assert {"knee-link", "knee-load", "knee-kv"} <= {program.name() for program in programs}
     assert set(psutil.net_if_addrs()) == before
     running.kill()
     running.communicate()
