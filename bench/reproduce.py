@@ -111,10 +111,15 @@ def lines_of(rows: list[Row]) -> str:
 
 
 def agreement(rows: list[Row]) -> str:
-    """How many values of the first report come out."""
-    off = [abs(float(row["ratio"]) - 1) for row in rows if row["seed, place"].startswith("000")]
-    close, near = (sum(each <= most for each in off) for most in (0.05, 0.2))
-    return f"Of seed 000's {len(off)} values, {close} are within 5 %, and {near} within 20 %.\n"
+    """How many values of each report come out, as a table in Markdown."""
+    off: dict[str, list[float]] = {}
+    for row in rows:
+        off.setdefault(row["seed, place"][:3], []).append(round(abs(float(row["ratio"]) - 1), 2))
+    lines = ["| seed | values | within 5 % | within 20 % |", "| :-- | --: | --: | --: |"]
+    for seed, each in off.items():
+        close, near = (sum(value <= most for value in each) for most in (0.05, 0.2))
+        lines.append(f"| {seed} | {len(each)} | {close} | {near} |")
+    return "\n".join(lines) + "\n"
 
 
 def picture(rows: list[Row]) -> Drawing:
