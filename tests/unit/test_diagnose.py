@@ -896,7 +896,7 @@ def filling(
 
 
 QUEUE = {1: 3910.0, 2: 5127.0, 30: 5686.0, 100: 5686.0}
-"""Throughput of seed 001's loop with 20 slots, on two processors."""
+"""Throughput as in a run of seed 001's loop with 20 slots, on two processors, but flat from 30 clients on."""
 
 SLOTS, POOL = ("middleware", "worker slots"), ("middleware", "connections")
 
@@ -913,10 +913,10 @@ def test_slots_that_fill_beyond_the_knee_are_no_bottleneck(at_knee: float, is_la
 
 
 @pytest.mark.parametrize("also", [("load", "thread"), ("store", "thread"), ("host", "host CPU")])
-def test_resource_that_fills_late_with_slots_is_no_bottleneck(also: tuple[str, str]) -> None:
+def test_resource_that_fills_beyond_the_knee_with_slots_is_no_bottleneck(also: tuple[str, str]) -> None:
     slots = {SLOTS: [0.04, 0.08, 0.92, 0.92]}
     bottleneck = filling(QUEUE, slots | {also: [0.2, 0.3, 0.8, 0.92]}, ["threads were late"])
-    assert (bottleneck.status, bottleneck.cause) == ("cannot tell", "fills late")
+    assert (bottleneck.status, bottleneck.cause) == ("cannot tell", "held longer")
     (named,) = (line for line in words.evidence(bottleneck) if "becomes full only beyond the knee" in line)
     assert "(30% busy at 2 clients, 92% at 100)" in named
     assert "The load generator reports that it was a limit: threads were late." in words.evidence(bottleneck)
@@ -926,7 +926,7 @@ def test_slots_before_connections_that_fill_late_are_no_bottleneck() -> None:
     throughput = {1: 1000.0, 4: 2000.0, 8: 2050.0, 100: 2050.0}
     bottleneck = filling(throughput, {SLOTS: [0.2, 0.55, 0.95, 1.0], POOL: [0.15, 0.44, 0.8, 0.95]})
     assert bottleneck.names == ()
-    assert [late.name for late in bottleneck.late] == ["the middleware's connections"]
+    assert [pool.name for pool in bottleneck.held] == ["the middleware's connections"]
 
 
 def test_slots_with_falling_throughput_stay_the_bottleneck() -> None:

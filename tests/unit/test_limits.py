@@ -56,6 +56,32 @@ def test_full_slots_in_front_of_full_cores_only_wait(limits: Limits) -> None:
     assert "other utilisation" in {doubt.kind for doubt in decided.doubts}
 
 
+def held(*beside: Candidate) -> Bottleneck:
+    """A verdict by utilisation that knows only that requests hold the slots far longer beyond the knee."""
+    slots = busy(WORKERS, 1.0)
+    return Bottleneck("cannot tell", "held longer", held=(slots,), candidates=(slots, *beside))
+
+
+def test_slots_that_requests_hold_longer_wait_for_the_models_cores(limits: Limits) -> None:
+    by_utilisation = held(busy(HOST, limits.busy[CORES] - 0.1))
+    decided, kept = by_limits(by_utilisation, limits)
+    assert kept is limits
+    assert decided.names == ("the host's CPU",)
+    assert decided.waiting == by_utilisation.held
+    assert decided.held == ()
+
+
+def test_demand_of_slots_that_requests_hold_longer_is_not_named() -> None:
+    table = stations_table(db=1.0, cache=1.4)
+    (demands,) = table.laws.demands
+    assert demands.bottleneck is not None
+    named = replace(demands, bottleneck=replace(demands.bottleneck, station="middleware-0's worker slots"))
+    laws = replace(table.laws, demands=(named,))
+    alone, unknown = replace(table.verdicts[0], bottleneck=held()), Bottleneck("cannot tell", "nothing saturated")
+    assert with_demands(alone, laws).bottleneck.by_demand is None
+    assert with_demands(replace(alone, bottleneck=unknown), laws).bottleneck.by_demand == named.bottleneck
+
+
 def test_slots_that_limit_beside_the_cores_do_not_only_wait() -> None:
     both = limits_with(2)
     slots, host = busy(WORKERS, 1.0), busy(HOST, both.busy[CORES])

@@ -34,7 +34,7 @@ CannotTell = Literal[
     "nothing saturated",
     "not explained",
     "waits",
-    "fills late",
+    "held longer",
     "other programs",
     "emulated links",
 ]
@@ -62,7 +62,8 @@ class Bottleneck:
     waiting       full slots and connections that only wait for the chosen resources
     later         a resource that saturates only beyond the knee
     unexplained   the station of a table that is busy but does not explain the plateau, for the causes "not explained"
-                  and "waits"; the slots or connections for the cause "fills late"
+                  and "waits"
+    held          slots or connections that requests hold far longer beyond the knee, for the cause "held longer"
     load_limit    a load generator's report that it was the bottleneck; empty without one
     unmeasured    parts without a measurement
     by_demand     the station with the largest service demand, if it is not among the chosen resources
@@ -82,6 +83,7 @@ class Bottleneck:
     waiting: tuple[Candidate, ...] = ()
     later: Candidate | None = None
     unexplained: Candidate | None = None
+    held: tuple[Candidate, ...] = ()
     load_limit: str = ""
     unmeasured: tuple[str, ...] = ()
     by_demand: Demand | None = None
@@ -91,11 +93,6 @@ class Bottleneck:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(candidate.name for candidate in self.chosen)
-
-    @property
-    def late(self) -> tuple[Candidate, ...]:
-        """The slots or connections that fill beyond the knee, where requests wait in them for another resource."""
-        return (self.unexplained,) if self.unexplained is not None and self.cause == "fills late" else ()
 
     @property
     def growing(self) -> Component | None:
@@ -246,9 +243,9 @@ class _Decision:
             return self._verdict(Bottleneck("load generator", chosen=generators))
         if not chosen:
             return self._cannot_tell("nothing saturated")
-        if all(map(self._fills_late, chosen)):
-            late = next((c for c in saturated if c.resource not in SOFT), None)
-            return self._verdict(Bottleneck("cannot tell", "fills late", unexplained=chosen[0], later=late))
+        if all(map(self._is_held_longer, chosen)):
+            later = next((c for c in saturated if c.resource not in SOFT), None)
+            return self._verdict(Bottleneck("cannot tell", "held longer", held=tuple(chosen), later=later))
         host = next((c for c in chosen if c.resource == "host CPU"), None)
         taken = {} if host is None else self.owners.get(host.process, {})
         if taken.get("others", 0.0) >= OUTSIDERS_DECISIVE:
@@ -264,7 +261,7 @@ class _Decision:
         found = Bottleneck("found", chosen=tuple(chosen), full_host=host, waiting=waiting, later=later)
         return self._verdict(found, *self._doubts_of_load(taken))
 
-    def _fills_late(self, candidate: Candidate) -> bool:
+    def _is_held_longer(self, candidate: Candidate) -> bool:
         """Whether these are slots or connections that requests hold far longer beyond the knee. A throughput that falls
         beyond the knee counts as constant.
         """

@@ -113,7 +113,7 @@ def with_demands(verdict: Verdict, laws: LawReport) -> Verdict:
     first = next((own.bottleneck for factors, own in known if factors == verdict.factors), None)
     bottleneck = verdict.bottleneck
     also = filter(verdict.limits.has, bottleneck.candidates) if verdict.limits else ()
-    named = (*bottleneck.chosen, *bottleneck.late, *also)
+    named = (*bottleneck.chosen, *bottleneck.held, *also)
     if first is None or any(_is_station(candidate, first) for candidate in named):
         return verdict
     bottleneck = replace(bottleneck, by_demand=first)

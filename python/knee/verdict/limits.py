@@ -109,7 +109,7 @@ def limits_of(systems: Sequence[LayeredSystem], points: Sequence[int], knee: Kne
 def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Limits | None]:
     """The verdict by the model, with its limits. If the model has no say, the verdict by utilisation, without limits:
     throughput still rises, other programs or the load generator spoil the run, or the model contradicts a utilisation,
-    or names slots that only fill beyond the knee.
+    or names slots that requests hold far longer beyond the knee.
     """
     undecided = ("nothing measured", "no utilisation", "still rising", "other programs", "emulated links")
     if limits is None or found.cause in undecided or found.status == "load generator" or not _agrees(found, limits):
@@ -121,12 +121,12 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
         host is not None
         and max(found.cpu_shares.get(owner, 0.0) for owner in ("others", "links")) >= OUTSIDERS_DECISIVE
     )
-    if not chosen or len(chosen) < len(named) or crowded or any(c in chosen for c in found.late):
+    if not chosen or len(chosen) < len(named) or crowded or any(c in chosen for c in found.held):
         return found, None
     # Where no chosen one is full, a full one that the model also has among the limits shares the blame.
     if all(c.at_most.estimate < SATURATED for c in chosen):
         chosen = (*(c for c in found.chosen if limits.has(c) and c not in chosen), *chosen)
-    full = (*found.chosen, *found.waiting, *found.late)
+    full = (*found.chosen, *found.waiting, *found.held)
     waiting = tuple(c for c in full if c not in chosen and c.resource in SOFT and not limits.has(c))
     if set(chosen) == set(found.chosen):
         return replace(found, waiting=waiting), limits
@@ -142,6 +142,7 @@ def by_limits(found: Bottleneck, limits: Limits | None) -> tuple[Bottleneck, Lim
         waiting=waiting,
         full_host=host,
         unexplained=None,
+        held=(),
         later=None if found.later in chosen else found.later,
         confidence=confidence_of(doubts),
         doubts=doubts,

@@ -41,10 +41,11 @@ def bottleneck(found: Bottleneck) -> str:
             if len(found.chosen) == 1
             else f"Several resources limit throughput together: {named}."
         )
-    for late in found.late:
+    if found.held:
+        named = " and ".join(f"{c.name} ({_busy(found, c)})" for c in found.held)
         return (
-            f"Cannot tell the bottleneck: {late.name} ({_busy(found, late)}) fill beyond the knee. Requests hold them "
-            "far longer there, because they wait for another resource."
+            f"Cannot tell the bottleneck: {named} fill beyond the knee. Requests hold them far longer there, because "
+            "they wait for another resource."
         )
     if found.unexplained is not None:
         return f"Cannot tell the bottleneck: {_why_unexplained(found, found.unexplained)}"
@@ -151,7 +152,7 @@ def _evidence(found: Bottleneck) -> list[str]:
             f"Busiest: {busiest}.",
             "The bottleneck may be an unmeasured resource: a link, a lock, another machine.",
         ]
-    if found.cause == "fills late":
+    if found.held:
         return [
             f"Busiest: {busiest}.",
             _full_later(found.later, found) if found.later else "",
