@@ -24,6 +24,7 @@ from pathlib import Path
 import polars as pl
 
 from bench.published import CLIENTS, POINTS, PUBLISHED, SEED_000, Run
+from bench.shapes import judged
 from knee.data import Dataset
 from knee.report.drawing import Drawing
 from knee.stats.intervals import mean_interval, number
@@ -104,9 +105,9 @@ def write_points(name: str, run: Run) -> None:
         pl.DataFrame(model).write_csv(path)
 
 
-def lines_of(rows: list[Row]) -> str:
-    """The rows as a table in Markdown."""
-    head = [list(rows[0]), [":--", ":--", ":--", "--:", "--:", "--:", ":--", "--:", "--:"]]
+def lines_of(rows: list[Row], align: str) -> str:
+    """The rows as a table in Markdown. `align` has l or r for each column."""
+    head = [list(rows[0]), [{"l": ":--", "r": "--:"}[side] for side in align]]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [*head, *(row.values() for row in rows)])
 
 
@@ -115,11 +116,23 @@ def agreement(rows: list[Row]) -> str:
     off: dict[str, list[float]] = {}
     for row in rows:
         off.setdefault(row["seed, place"][:3], []).append(round(abs(float(row["ratio"]) - 1), 2))
-    lines = ["| seed | values | within 5 % | within 20 % |", "| :-- | --: | --: | --: |"]
+    lines = []
     for seed, each in off.items():
-        close, near = (sum(value <= most for value in each) for most in (0.05, 0.2))
-        lines.append(f"| {seed} | {len(each)} | {close} | {near} |")
-    return "\n".join(lines) + "\n"
+        near = {f"within {most} %": str(sum(value <= most / 100 for value in each)) for most in (5, 20)}
+        lines.append({"seed": seed, "values": str(len(each)), **near})
+    return lines_of(lines, "lrrr")
+
+
+def agreement_of_shapes(rows: list[Row]) -> str:
+    """How many statements of each report hold, as a table in Markdown."""
+    outcomes: dict[str, list[str]] = {}
+    for row in rows:
+        outcomes.setdefault(row["seed, place"][:3], []).append(row["shape"])
+    lines = []
+    for seed, found in outcomes.items():
+        counts = {outcome: str(found.count(outcome)) for outcome in ("same", "different", "cannot tell")}
+        lines.append({"seed": seed, "statements": str(len(found)), **counts})
+    return lines_of(lines, "lrrrr")
 
 
 def picture(rows: list[Row]) -> Drawing:
@@ -167,8 +180,10 @@ def write(rows: list[Row]) -> None:
         writer.writeheader()
         writer.writerows(rows)
     picture(rows).save(PAGE.with_suffix(".svg"))
+    shapes = judged(PAGE.parent / "points")
+    tables = (agreement(rows), agreement_of_shapes(shapes), lines_of(rows, "lllrrrlrr"), lines_of(shapes, "lllrl"))
     above, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(above + BEGIN + agreement(rows) + "\n" + lines_of(rows) + "\n" + END + rest.partition(END)[2])
+    PAGE.write_text(above + BEGIN + "\n".join(tables) + "\n" + END + rest.partition(END)[2])
 
 
 def main(arguments: list[str]) -> None:
@@ -177,7 +192,7 @@ def main(arguments: list[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             each = (rows_of(name, Run(measure(Path(folder), name, short=True))) for name in SEED_000)
             rows = [row for rows in each for row in rows]
-        print(agreement(rows) + "\n" + lines_of(rows), end="")
+        print(agreement(rows) + "\n" + lines_of(rows, "lllrrrlrr"), end="")
         return
     folder, *names = arguments
     for name in names or PUBLISHED:
