@@ -41,6 +41,7 @@ from knee.verdict.health import (
     LoadWaited,
     Outsiders,
     SpeedChanged,
+    SpeedVaried,
     Stolen,
     Unanswered,
     warnings_of_folder,
@@ -654,6 +655,32 @@ def test_slower_processors_in_one_repetition_give_a_warning() -> None:
     (changed,) = (one for one in warnings_of(dataset) if isinstance(one, SpeedChanged))
     assert (changed.affected, changed.points) == (3, 3)
     assert changed.worst == pytest.approx(1.6, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("slow", "fails", "warns"),
+    [
+        (r"^(load|middleware|store)-", False, True),
+        (r"^store-", False, False),
+        (r"^(load|middleware|store)-", True, False),
+    ],
+    ids=["all programs", "store alone", "requests fail"],
+)
+def test_processors_slower_in_one_part_of_a_run_give_a_warning(slow: str, fails: bool, warns: bool) -> None:
+    """A store alone may have more work, and failed requests are other work: neither shows slower processors."""
+    dataset = synthetic_dataset(System(), (8, 16), seconds=40)
+    late = pl.col("target").str.contains(slow) & (pl.col("elapsed_s") >= 20) & (pl.col("repetition") == 1)
+    factor = pl.when(late & (pl.col("point") == 0)).then(1.6).otherwise(1.0)
+    dataset.probes = dataset.probes.with_columns(pl.col("cpu_user_s", "cpu_system_s") * factor)
+    dataset.windows = dataset.windows.with_columns(
+        errors=pl.when(pl.lit(fails) & (pl.col("elapsed_s") >= 20)).then(pl.col("count")).otherwise(0)
+    )
+    found = [one for one in warnings_of(dataset) if isinstance(one, SpeedVaried)]
+    assert len(found) == warns
+    for varied in found:
+        assert (varied.affected, varied.runs) == (1, 6)
+        assert varied.worst == pytest.approx(1.6, rel=0.05)
+        assert "within 1 of 6 runs: in one part of a run, a request took each program at least" in words.warning(varied)
 
 
 def test_stolen_cpu_gives_a_warning_and_is_no_capacity() -> None:

@@ -31,7 +31,16 @@ _DEVIATIONS = 3
 """A few drawn keys may miss more often by chance: the warning needs so many binomial standard deviations more."""
 
 SPEEDS_ALIKE = 1.25
-"""Largest ratio between the processor times of a request in repetitions of one point, without a warning."""
+"""Largest ratio between the processor times of a request in repetitions of one point, or in parts of a run, without a
+warning."""
+
+_PARTS, _PART_S = 10, 10
+"""A run has up to so many parts, each of so many seconds or more."""
+
+_FAILED_MAX = 0.01
+"""Largest share of failed requests in a part of a run whose processor times count."""
+
+_PROGRAM = r"^(load|middleware|store)-\d+$"
 
 
 @dataclass(frozen=True)
@@ -164,6 +173,16 @@ class SpeedChanged:
 
 
 @dataclass(frozen=True)
+class SpeedVaried:
+    """In `affected` of `runs`, a request took all programs more processor time in one part of the run than in another,
+    each at least `worst`-fold in the worst run."""
+
+    affected: int
+    runs: int
+    worst: float
+
+
+@dataclass(frozen=True)
 class LeftElsewhere:
     """Runs that left their clients and queues on external middlewares, with `backlog` messages each."""
 
@@ -214,6 +233,7 @@ HealthWarning = (
     | Outsiders
     | Stolen
     | SpeedChanged
+    | SpeedVaried
     | LeftElsewhere
     | Unsteady
     | LeftOut
@@ -250,6 +270,7 @@ def warnings_of_run(dataset: Dataset, evidence: Evidence) -> list[HealthWarning]
         *_outsiders(evidence.cpu_shares, runs),
         *_stolen(dataset),
         *_speed(dataset, evidence.measurements.table),
+        *_speed_within(dataset, runs),
         *_left_elsewhere(dataset),
         *unsteady(steadiness(dataset), dataset.points),
     ]
@@ -342,7 +363,7 @@ def _speed(dataset: Dataset, table: pl.DataFrame) -> list[SpeedChanged]:
     """The same work at the same load takes the same processor time, unless the processors became slower."""
     ratios = (
         trimmed(dataset, "probes")
-        .filter(pl.col("target").str.contains(r"^(load|middleware|store)-\d+$"))
+        .filter(pl.col("target").str.contains(_PROGRAM))
         .group_by(*RUN, "target")
         .agg(((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / pl.col("seconds").sum()).alias("cpu"))
         .group_by(RUN)
@@ -355,6 +376,48 @@ def _speed(dataset: Dataset, table: pl.DataFrame) -> list[SpeedChanged]:
     )["ratio"].to_list()
     changed = [ratio for ratio in ratios if ratio > SPEEDS_ALIKE]
     return [SpeedChanged(len(changed), len(ratios), max(changed))] if changed else []
+
+
+def _speed_within(dataset: Dataset, runs: int) -> list[SpeedVaried]:
+    """The parts of each run, by the processor time of a request.
+
+    A program whose work grows, such as a database with more data, slows down alone. Slower processors slow down all.
+    Failed requests are other work: parts with more than _FAILED_MAX of them do not count.
+    """
+    since = pl.col("elapsed_s") - pl.col("elapsed_s").min().over(RUN)
+    length = pl.col("elapsed_s").max().over(RUN) - pl.col("elapsed_s").min().over(RUN) + 1
+    parts = (length // _PART_S).clip(upper_bound=_PARTS)
+    part = (since * parts / length).floor().alias("part")
+    rates = (
+        trimmed(dataset, "windows")
+        .filter(pl.col("role") == "load")
+        .group_by(*RUN, "elapsed_s")
+        .agg(pl.col("count").sum(), pl.col("errors").sum())
+        .group_by(*RUN, part)
+        .agg(pl.col("count").mean(), pl.col("errors").mean())
+        .filter(pl.col("errors") <= _FAILED_MAX * pl.col("count"))
+    )
+    times = (
+        trimmed(dataset, "probes")
+        .filter(pl.col("target").str.contains(_PROGRAM))
+        .with_columns(part)
+        .group_by(*RUN, "part", "target")
+        .agg(((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / pl.col("seconds").sum()).alias("cpu"))
+        .group_by(*RUN, "part", pl.col("target").str.extract(r"^(.*)-").alias("tier"))
+        .agg(pl.col("cpu").sum())
+        .join(rates, on=[*RUN, "part"])
+        .select(*RUN, "part", "tier", (pl.col("cpu") / pl.col("count")).alias("each"))
+    )
+    worst = (
+        times.join(times, on=[*RUN, "tier"])
+        .group_by(*RUN, "part", "part_right")
+        .agg((pl.col("each") / pl.col("each_right")).min().alias("ratio"), pl.len())
+        .filter(pl.col("len") > 1, pl.col("ratio").is_finite())
+        .group_by(RUN)
+        .agg(pl.col("ratio").max())
+        .filter(pl.col("ratio") > SPEEDS_ALIKE)
+    )["ratio"].to_list()
+    return [SpeedVaried(len(worst), runs, max(worst))] if worst else []
 
 
 def _left_elsewhere(dataset: Dataset) -> list[LeftElsewhere]:

@@ -18,6 +18,7 @@ from knee.verdict.health import (
     Note,
     Outsiders,
     SpeedChanged,
+    SpeedVaried,
     Stolen,
     Unanswered,
     Unsent,
@@ -88,6 +89,12 @@ def warning(found: HealthWarning) -> str:
                 f"The processors' speed changed: at {affected} of {counted(points, 'point')}, a request took up to "
                 f"{worst - 1:.0%} more processor time in one repetition than in another. Other guests of the "
                 "machine or its clock rate may be the cause. Measure again, with more repetitions."
+            )
+        case SpeedVaried(affected, runs, worst):
+            return (
+                f"The processors' speed changed within {affected} of {counted(runs, 'run')}: in one part of a run, a "
+                f"request took each program at least {worst - 1:.0%} more processor time than in another. Other guests "
+                "of the machine or its clock rate may be the cause. They may explain changes of throughput in the run."
             )
         case LeftElsewhere(runs, backlog):
             sends = f", and sends another {counted(backlog, 'message')} before it starts" if backlog else ""
