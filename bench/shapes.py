@@ -265,16 +265,8 @@ SHAPES: Mapping[str, tuple[Shape, ...]] = {
         ),
     ),
     "queue-throughput": (
-        Shape(
-            "002, figure 14",
-            "40 connections have more throughput than 4",
-            grows({CONNECTIONS: 40, CLIENTS: 60}, {CONNECTIONS: 4, CLIENTS: 60}),
-        ),
-        Shape(
-            "002, section 3.2",
-            "40 connections: 120 clients have the throughput of 40",
-            stays({CONNECTIONS: 40, CLIENTS: 120}, {CONNECTIONS: 40, CLIENTS: 40}),
-        ),
+        Shape("002, figure 14", "40 connections have more throughput than 4", grows(*_of(CONNECTIONS, 40, 4))),
+        Shape("002, section 3.2", "120 clients have the throughput of 40", stays(*_clients(120, 40))),
     ),
     "queue-joining-clients": (
         Shape("002, section 3.2", "60 clients have the throughput of 30", stays(*_clients(60, 30))),
