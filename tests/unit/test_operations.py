@@ -70,6 +70,17 @@ def test_the_keys_of_a_request_are_those_that_its_point_asks_for() -> None:
     assert "<th>keys</th>" in table(dataset)
 
 
+def test_numbers_beside_words_are_levels() -> None:
+    """The table of points has both as words, and the experiment file has numbers."""
+    dataset = versioned_dataset((2,))
+    text = EXPERIMENT.format(clients=[2], seconds=SECONDS)
+    dataset.spec = parse(text.replace("[factors]", '[factors]\n"store.batch_max" = [1, "all"]'), "versioned")
+    dataset.factors = list(dataset.spec.factors)
+    dataset.points = dataset.points.with_columns(pl.lit("1").alias("store.batch_max"))
+    found = operations(merged(dataset), observations(dataset), dataset)
+    assert sorted(found[0]) == ["put", "read"]
+
+
 def test_multiget_has_its_number_of_keys() -> None:
     dataset = synthetic_dataset(System(), (2,))
     dataset.windows = dataset.windows.with_columns(pl.col("op").replace("get", "multiget"))

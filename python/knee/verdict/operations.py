@@ -98,8 +98,12 @@ def operations(
 
 def _configurations(dataset: Dataset) -> dict[int, Configuration]:
     points = dataset.points.select("point", *dataset.factors).unique("point")
+    # Numbers beside words, as of store.batch_max = [4, "all"], are words in the table.
+    declared = {(name, str(level)): level for name, levels in dataset.spec.factors.items() for level in levels}
     return {
-        row.pop("point"): dataset.spec.at({name: level for name, level in row.items() if level is not None})
+        row.pop("point"): dataset.spec.at(
+            {name: declared.get((name, str(level)), level) for name, level in row.items() if level is not None}
+        )
         for row in points.iter_rows(named=True)
     }
 
