@@ -111,13 +111,18 @@ def lines_of(rows: list[Row], align: str) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [*head, *(row.values() for row in rows)])
 
 
+def by_seed(rows: list[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["seed, place"][:3], []).append(row)
+    return found
+
+
 def agreement(rows: list[Row]) -> str:
     """How many values of each report come out, as a table in Markdown."""
-    off: dict[str, list[float]] = {}
-    for row in rows:
-        off.setdefault(row["seed, place"][:3], []).append(round(abs(float(row["ratio"]) - 1), 2))
     lines = []
-    for seed, each in off.items():
+    for seed, of in by_seed(rows).items():
+        each = [round(abs(float(row["ratio"]) - 1), 2) for row in of]
         near = {f"within {most} %": str(sum(value <= most / 100 for value in each)) for most in (5, 20)}
         lines.append({"seed": seed, "values": str(len(each)), **near})
     return lines_of(lines, "lrrr")
@@ -125,11 +130,9 @@ def agreement(rows: list[Row]) -> str:
 
 def agreement_of_shapes(rows: list[Row]) -> str:
     """How many statements of each report hold, as a table in Markdown."""
-    outcomes: dict[str, list[str]] = {}
-    for row in rows:
-        outcomes.setdefault(row["seed, place"][:3], []).append(row["shape"])
     lines = []
-    for seed, found in outcomes.items():
+    for seed, of in by_seed(rows).items():
+        found = [row["shape"] for row in of]
         counts = {outcome: str(found.count(outcome)) for outcome in ("same", "different", "cannot tell")}
         lines.append({"seed": seed, "statements": str(len(found)), **counts})
     return lines_of(lines, "lrrrr")

@@ -30,6 +30,9 @@ from bench.published import (
 )
 from knee.stats.intervals import LEVEL, number
 
+RESPONSE = "response_ms"
+CPUS, TRACE, MIX = "store.cpus", "store.trace", "workload.mix"
+
 ALIKE = 1.1
 """Two throughputs are alike if their ratio is at most this, both ways: as on the page."""
 
@@ -54,8 +57,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Mean:
-    """A mean with the variance of its error. `freedom` has the degrees of freedom (Welch 1947); without repetitions,
-    the variance is 0 and the freedom infinite."""
+    """A mean with the variance of its error, and the degrees of freedom of this variance (Welch 1947)."""
 
     estimate: float
     variance: float
@@ -76,17 +78,14 @@ def combined(estimate: float, parts: Sequence[tuple[Mean, float]]) -> Mean:
 
 
 def mean_of(points: pl.DataFrame, column: str, levels: Levels) -> Mean:
-    """The mean of all points with these levels."""
+    """The mean of all points with these levels, each of two repetitions or more."""
     rows = points.filter(*(pl.col(name).cast(str) == str(level) for name, level in levels.items()))
     if rows.is_empty():
         raise ValueError(f"no point has {dict(levels)}")
     cells = []
     for row in rows.iter_rows(named=True):
-        if not row[f"{column}_half"]:
-            cells.append(Mean(row[column], 0, math.inf))
-            continue
         freedom = row["repetitions"] - 1
-        error = float(row[f"{column}_half"]) / float(special.stdtrit(freedom, (1 + LEVEL) / 2))
+        error = row[f"{column}_half"] / float(special.stdtrit(freedom, (1 + LEVEL) / 2))
         cells.append(Mean(row[column], error**2, freedom))
     share = 1 / len(cells)
     return combined(sum(cell.estimate for cell in cells) * share, [(cell, share) for cell in cells])
@@ -145,23 +144,14 @@ def outweighs(factor: str, other: str, column: str = "throughput") -> Judge:
     return judge
 
 
-RESPONSE = "response_ms"
-CPUS, TRACE, MIX = "store.cpus", "store.trace", "workload.mix"
-
-
-def _clients(most: int, least: int, **levels: object) -> tuple[Levels, Levels]:
-    """The levels of two numbers of clients."""
-    return {CLIENTS: most, **levels}, {CLIENTS: least, **levels}
+def _of(factor: str, first: object, second: object, **levels: object) -> tuple[Levels, Levels]:
+    """Two levels of a factor, with the same levels of others."""
+    return {factor: first, **levels}, {factor: second, **levels}
 
 
 def _load(kind: str, most: int, least: int) -> tuple[Levels, Levels]:
-    """The levels of two numbers of clients, for reads or writes."""
-    return {SET_GET: kind, CLIENTS: most}, {SET_GET: kind, CLIENTS: least}
-
-
-def _of(factor: str, first: object, second: object, **levels: object) -> tuple[Levels, Levels]:
-    """Two levels of a factor."""
-    return {factor: first, **levels}, {factor: second, **levels}
+    """Two numbers of clients, which read or write."""
+    return _of(CLIENTS, most, least, **{SET_GET: kind})
 
 
 SHAPES: Mapping[str, tuple[Shape, ...]] = {
@@ -240,17 +230,17 @@ SHAPES: Mapping[str, tuple[Shape, ...]] = {
         Shape("001, section 3", "40 connections have the throughput of 20", stays(*_of(CONNECTIONS, 40, 20))),
     ),
     "queue-clients": (
-        Shape("001, section 6", "5 clients have more throughput than 2", grows(*_clients(5, 2))),
-        Shape("001, section 6", "30 clients have more throughput than 5", grows(*_clients(30, 5))),
-        Shape("001, section 6", "30 clients have a longer response time than 5", grows(*_clients(30, 5), RESPONSE)),
+        Shape("001, section 6", "5 clients have more throughput than 2", grows(*_of(CLIENTS, 5, 2))),
+        Shape("001, section 6", "30 clients have more throughput than 5", grows(*_of(CLIENTS, 30, 5))),
+        Shape("001, section 6", "30 clients have a longer response time than 5", grows(*_of(CLIENTS, 30, 5), RESPONSE)),
     ),
     "queue-database-alone": (
-        Shape("002, figure 2", "16 clients have more throughput than 1", grows(*_clients(16, 1))),
-        Shape("002, figure 2", "60 clients have the throughput of 30", stays(*_clients(60, 30))),
+        Shape("002, figure 2", "16 clients have more throughput than 1", grows(*_of(CLIENTS, 16, 1))),
+        Shape("002, figure 2", "60 clients have the throughput of 30", stays(*_of(CLIENTS, 60, 30))),
     ),
     "queue-middleware-alone": (
-        Shape("002, figure 7", "40 clients have more throughput than 2", grows(*_clients(40, 2))),
-        Shape("002, figure 7", "80 clients have the throughput of 60", stays(*_clients(80, 60))),
+        Shape("002, figure 7", "40 clients have more throughput than 2", grows(*_of(CLIENTS, 40, 2))),
+        Shape("002, figure 7", "80 clients have the throughput of 60", stays(*_of(CLIENTS, 80, 60))),
     ),
     "queue-client-alone": (
         Shape(
@@ -266,10 +256,10 @@ SHAPES: Mapping[str, tuple[Shape, ...]] = {
     ),
     "queue-throughput": (
         Shape("002, figure 14", "40 connections have more throughput than 4", grows(*_of(CONNECTIONS, 40, 4))),
-        Shape("002, section 3.2", "120 clients have the throughput of 40", stays(*_clients(120, 40))),
+        Shape("002, section 3.2", "120 clients have the throughput of 40", stays(*_of(CLIENTS, 120, 40))),
     ),
     "queue-joining-clients": (
-        Shape("002, section 3.2", "60 clients have the throughput of 30", stays(*_clients(60, 30))),
+        Shape("002, section 3.2", "60 clients have the throughput of 30", stays(*_of(CLIENTS, 60, 30))),
     ),
     "queue-factorial-system": (
         Shape("002, table 3", "connections have a larger effect than clients", outweighs(CONNECTIONS, CLIENTS)),
@@ -280,20 +270,22 @@ SHAPES: Mapping[str, tuple[Shape, ...]] = {
             "response time: clients have a larger effect than connections",
             outweighs(CLIENTS, CONNECTIONS, RESPONSE),
         ),
-        Shape("002, table 2", "120 clients have a longer response time than 60", grows(*_clients(120, 60), RESPONSE)),
+        Shape(
+            "002, table 2", "120 clients have a longer response time than 60", grows(*_of(CLIENTS, 120, 60), RESPONSE)
+        ),
     ),
     "kv-zipf-reads": tuple(
         Shape(
             "003, table 3",
             f"{clients} clients have a longer response time than 1",
-            grows(*_clients(clients, 1), RESPONSE),
+            grows(*_of(CLIENTS, clients, 1), RESPONSE),
         )
         for clients in (2, 4, 6)
     ),
     "kv-own-keys": (
-        Shape("004", "25 clients have a longer response time than 1", grows(*_clients(25, 1), RESPONSE)),
-        Shape("004", "9 clients have more throughput than 1", grows(*_clients(9, 1))),
-        Shape("004", "25 clients have the throughput of 9", stays(*_clients(25, 9))),
+        Shape("004", "25 clients have a longer response time than 1", grows(*_of(CLIENTS, 25, 1), RESPONSE)),
+        Shape("004", "9 clients have more throughput than 1", grows(*_of(CLIENTS, 9, 1))),
+        Shape("004", "25 clients have the throughput of 9", stays(*_of(CLIENTS, 25, 9))),
     ),
     "kv-trace": (Shape("004", "trace lines lower the throughput of a client", falls(*_of(TRACE, "true", "false"))),),
     "kv-mix": (
@@ -308,13 +300,10 @@ SHAPES: Mapping[str, tuple[Shape, ...]] = {
 
 
 def judged(folder: Path) -> list[dict[str, str]]:
-    """A row for each shape whose experiment has a table of points in the folder."""
+    """A row for each shape, from the tables of points in the folder."""
     rows = []
     for name, shapes in SHAPES.items():
-        path = folder / f"{name}.csv"
-        if not path.exists():
-            continue
-        points = pl.read_csv(path)
+        points = pl.read_csv(folder / f"{name}.csv")
         for shape in shapes:
             measured, outcome = shape.judge(points)
             rows.append(
