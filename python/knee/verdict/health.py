@@ -40,8 +40,6 @@ _PARTS, _PART_S = 10, 10
 _FAILED_MAX = 0.01
 """Largest share of failed requests in a part of a run whose processor times count."""
 
-_PROGRAM = r"^(load|middleware|store)-\d+$"
-
 
 @dataclass(frozen=True)
 class Note:
@@ -359,13 +357,20 @@ def _stolen(dataset: Dataset) -> list[Stolen]:
     return [Stolen(statistics.median(shares), max(shares))]
 
 
+def _busy(probes: pl.DataFrame, *by: str) -> pl.DataFrame:
+    """The processors that each program keeps busy."""
+    time = pl.col("cpu_user_s") + pl.col("cpu_system_s")
+    return (
+        probes.filter(pl.col("target").str.contains(r"^(load|middleware|store)-\d+$"))
+        .group_by(*by, "target")
+        .agg((time.sum() / pl.col("seconds").sum()).alias("cpu"))
+    )
+
+
 def _speed(dataset: Dataset, table: pl.DataFrame) -> list[SpeedChanged]:
     """The same work at the same load takes the same processor time, unless the processors became slower."""
     ratios = (
-        trimmed(dataset, "probes")
-        .filter(pl.col("target").str.contains(_PROGRAM))
-        .group_by(*RUN, "target")
-        .agg(((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / pl.col("seconds").sum()).alias("cpu"))
+        _busy(trimmed(dataset, "probes"), *RUN)
         .group_by(RUN)
         .agg(pl.col("cpu").sum())
         .join(table.filter(pl.col("throughput") > 0).select(*RUN, "throughput"), on=RUN)
@@ -381,8 +386,8 @@ def _speed(dataset: Dataset, table: pl.DataFrame) -> list[SpeedChanged]:
 def _speed_within(dataset: Dataset, runs: int) -> list[SpeedVaried]:
     """The parts of each run, by the processor time of a request.
 
-    A program whose work grows, such as a database with more data, slows down alone. Slower processors slow down all.
-    Failed requests are other work: parts with more than _FAILED_MAX of them do not count.
+    A program whose work grows, such as a database with more data, slows down alone. Slower processors slow down all,
+    but so do longer answers. Failed requests are other work: parts with more than _FAILED_MAX of them do not count.
     """
     since = pl.col("elapsed_s") - pl.col("elapsed_s").min().over(RUN)
     length = pl.col("elapsed_s").max().over(RUN) - pl.col("elapsed_s").min().over(RUN) + 1
@@ -398,11 +403,7 @@ def _speed_within(dataset: Dataset, runs: int) -> list[SpeedVaried]:
         .filter(pl.col("errors") <= _FAILED_MAX * pl.col("count"))
     )
     times = (
-        trimmed(dataset, "probes")
-        .filter(pl.col("target").str.contains(_PROGRAM))
-        .with_columns(part)
-        .group_by(*RUN, "part", "target")
-        .agg(((pl.col("cpu_user_s") + pl.col("cpu_system_s")).sum() / pl.col("seconds").sum()).alias("cpu"))
+        _busy(trimmed(dataset, "probes").with_columns(part), *RUN, "part")
         .group_by(*RUN, "part", pl.col("target").str.extract(r"^(.*)-").alias("tier"))
         .agg(pl.col("cpu").sum())
         .join(rates, on=[*RUN, "part"])

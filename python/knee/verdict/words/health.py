@@ -92,9 +92,10 @@ def warning(found: HealthWarning) -> str:
             )
         case SpeedVaried(affected, runs, worst):
             return (
-                f"The processors' speed changed within {affected} of {counted(runs, 'run')}: in one part of a run, a "
-                f"request took each program at least {worst - 1:.0%} more processor time than in another. Other guests "
-                "of the machine or its clock rate may be the cause. They may explain changes of throughput in the run."
+                f"The processors' speed may have changed within {affected} of {counted(runs, 'run')}: in one part of a "
+                f"run, a request took each program at least {worst - 1:.0%} more processor time than in another. Other "
+                "guests of the machine or its clock rate may be the cause, or answers became longer. The change may "
+                "explain a drift of throughput."
             )
         case LeftElsewhere(runs, backlog):
             sends = f", and sends another {counted(backlog, 'message')} before it starts" if backlog else ""
