@@ -11,7 +11,7 @@ use std::time::Duration;
 use knee_kv_cache::engine::Engine;
 use knee_kv_store::{
     Action, Condition, Consistency, DirectoryError, DirectoryOptions, Doubt, Durability, Items,
-    ReadError, Report, Store, StoreOptions, Write,
+    ReadError, Report, Store, StoreOptions, UNNAMED, Write,
 };
 use knee_testkit::soak;
 
@@ -285,7 +285,7 @@ impl Lost {
             if path.extension().is_some_and(|of| of == "txt") {
                 lost.list = fs::read_to_string(path).expect("readable");
                 // The list does not name these keys.
-                let unnamed = ["other keys: absent", "a key without other records"];
+                let unnamed = [UNNAMED, "a key without other records"];
                 lost.has_unnamed = unnamed.iter().any(|line| lost.list.contains(line));
             }
         }
